@@ -1,4 +1,4 @@
-//! Stages that are off, and gates that are held open and shut, to compare with (DCRAG's ablations,
+//! Tests of stages that are off, and of gates that are always open or always shut (DCRAG's ablations,
 //! RAGate's controls).
 
 use std::sync::Arc;
@@ -25,7 +25,7 @@ const FACTS: &str = "
     coffee RelatedTo kitchen 1
 ";
 
-/// What a turn is grounded in where these stages are off and the others lexical.
+/// A turn with its evidence, where these stages are off and the others lexical.
 fn grounded(off: &'static [Stage]) -> TurnInFlight {
     let graph = graph(FACTS);
     let turn = scene(&["u: Is coffee or espresso better?"], &graph);
@@ -88,7 +88,7 @@ fn each_stage_can_be_off() {
     let without = grounded(&[Stage::FactRetrieval]);
     assert!(without.evidence.is_empty() && !without.demand.queries.explicit.is_empty());
 
-    // Without selection, the most relevant are taken as they stand.
+    // Without selection, the most relevant facts are taken.
     let without = grounded(&[Stage::FactSelection]);
     assert!(without.evidence.len() > selected(&all).len() && !selected(&without).is_empty());
     assert!(selected(&without).len() > selected(&all).len(), "nothing is passed over");

@@ -1,8 +1,8 @@
 //! Attention: w_i = softmax(q_t^T W d_i) (DH-RAG eq 6).
 //!
 //! A text is two vectors side by side: its terms, each weighed by how rare it is among the texts that
-//! share the attention (BM25), and what an encoder makes of it. W is one number for the terms, and for the
-//! encoder's vectors a number (the identity, scaled) or a matrix that was trained.
+//! share the attention (BM25), and an encoder's vector. W is one number for the terms; for the encoder's
+//! vectors it is a number (the identity, scaled) or a trained matrix.
 
 use turnstream_knowledge::terms::terms;
 use turnstream_ports::model::encoder::Encoder;
@@ -10,16 +10,16 @@ use turnstream_ports::model::matrix::Matrix;
 
 use crate::bm25::{Bag, Statistics};
 
-/// What a query or a text is compared by.
+/// A query or a text, ready to be compared.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Compared {
     terms: Bag<String>,
-    /// Of length 1; empty where nothing is known.
+    /// Of length 1; empty where the encoder knows nothing in the text.
     vector: Vec<f32>,
 }
 
 impl Compared {
-    /// A text, with what an encoder made of it; a vector of zeros says nothing.
+    /// Takes a text with its vector; a vector of zeros counts as none.
     pub fn new(text: &str, vector: Option<&[f32]>) -> Self {
         let known = vector.filter(|vector| vector.iter().any(|number| *number != 0.0));
         Self {
@@ -28,32 +28,31 @@ impl Compared {
         }
     }
 
-    /// A text, with what an encoder makes of it that is called in place; by its words alone where it
-    /// fails.
+    /// Takes a text and encodes it at once; by its words alone where the encoder fails.
     pub fn by(text: &str, encoder: Option<&dyn Encoder>) -> Self {
         let mut vector = Vec::new();
         let encoded = encoder.map(|encoder| encoder.encode(&[text], &mut vector));
         Self::new(text, encoded.and_then(Result::ok).map(|_| &*vector))
     }
 
-    /// How like each of these texts is to this query in words, 0..=1: by BM25 among them.
+    /// The likeness in words of each text to this query, 0..=1, by BM25 among the texts.
     pub fn likeness_of_words(&self, texts: &[Self]) -> Vec<f64> {
         let statistics = Statistics::of(texts.iter().map(|text| &text.terms));
         texts.iter().map(|text| statistics.likeness(&self.terms, &text.terms)).collect()
     }
 
-    /// What the encoder made of it; empty where nothing is known.
+    /// The encoder's vector; empty where the encoder knows nothing in the text.
     pub fn vector(&self) -> &[f32] {
         &self.vector
     }
 }
 
-/// W.
+/// The weights W.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Attention {
-    /// What the likeness of words counts.
+    /// The weight of the likeness of words.
     words: f64,
-    /// What it counts where the query has no vector.
+    /// That weight where the query has no vector.
     words_alone: f64,
     meaning: MeaningWeights,
 }
@@ -66,16 +65,16 @@ enum MeaningWeights {
 }
 
 impl Attention {
-    /// The identity: the likeness of words and of vectors, these with a share of 0..=1, divided by a
-    /// temperature above 0.
+    /// The identity: the likeness of words and that of vectors, the latter with the share `meaning_share`,
+    /// 0..=1, divided by a temperature above 0.
     pub fn identity(temperature: f64, meaning_share: f64) -> Self {
         let words = (1.0 - meaning_share) / temperature;
         let meaning = MeaningWeights::Scaled(meaning_share / temperature);
         Self { words, words_alone: 1.0 / temperature, meaning }
     }
 
-    /// Trained weights: what the likeness of words counts beside the vectors and without them, and
-    /// the matrix for the vectors.
+    /// Trained weights: the weight of the likeness of words with vectors and without them, and the matrix for
+    /// the vectors.
     pub fn trained(words: f64, words_alone: f64, matrix: Matrix) -> Self {
         Self { words, words_alone, meaning: MeaningWeights::Trained(matrix) }
     }
@@ -100,7 +99,7 @@ impl Attention {
         texts.iter().zip(query.likeness_of_words(texts)).map(logit).collect()
     }
 
-    /// The share of the attention that each text has: 0..=1, together 1.
+    /// The share of each text in the attention, 0..=1; the sum is 1.
     pub fn shares(&self, query: &Compared, texts: &[Compared]) -> Vec<f64> {
         softmax(self.logits(query, texts))
     }
@@ -118,7 +117,7 @@ fn softmax(mut logits: Vec<f64>) -> Vec<f64> {
 mod tests {
     use super::*;
 
-    /// The likeness in words of two texts of one and the same word.
+    /// The likeness in words of two texts that consist of the same single word.
     fn alike() -> f64 {
         1.0 / 2.2_f64.sqrt()
     }
@@ -165,7 +164,7 @@ mod tests {
 
     #[test]
     fn a_matrix_stands_between_query_and_text() {
-        // Row by row: the first of the query asks for the second of the text.
+        // By rows: the query's first number meets the text's second.
         let matrix = Matrix::new(2, vec![0.0, 3.0, 0.0, 0.0]).unwrap();
         let attention = Attention::trained(2.0, 5.0, matrix);
         let texts = [text("lake", [0.0, 1.0]), text("violin", [1.0, 0.0])];

@@ -1,15 +1,15 @@
 //! Consistency: how well does the drafted response agree with each piece of evidence? (UniMS-RAG,
 //! algorithm 1, lines 1–5; eq 8–11 measure by the same score.)
 //!
-//! Stands behind generation. Every selected piece gets a score of its own, 0..=1: 1 where the response says
-//! what the piece says, 0 where it leaves it out or denies it. Three forms: *lexical*, by words, numbers and
-//! denials; *learned*, by the nearness of vectors that were trained for it (`turnstream train consistency`);
-//! *prompted*, a language model that sees all pieces in one prompt and is told to judge each by
-//! itself.
+//! The stage follows generation. It gives every selected piece a score of its own, 0..=1: 1 where the
+//! response says what the piece says, 0 where the response leaves it out or denies it. There are three
+//! forms: *lexical*, by words, numbers and denials; *learned*, by the nearness of vectors that were trained
+//! for it (`turnstream train consistency`); *prompted*, by a language model that sees all pieces in one
+//! prompt and is told to judge each by itself.
 //!
-//! Key: none. State: none. Nobody is asked about a response without evidence (the NULL plan), without words, or
-//! by generation that failed. Where the stage is off, or fails and may degrade, evidence has no consistency. It
-//! never changes the response; [`self_refinement`](crate::self_refinement) goes by it.
+//! Key: none. State: none. The stage judges no response without evidence (the NULL plan), without words, or
+//! from a generation that failed. Where the stage is off, or fails and may degrade, evidence has no
+//! consistency. It never changes the response; [`self_refinement`](crate::self_refinement) uses its scores.
 
 use std::path::PathBuf;
 
@@ -30,11 +30,11 @@ use crate::stage_context::StageContext;
 
 const STAGE: Stage = Stage::Consistency;
 
-/// Who can hold a response against its evidence.
+/// Which judge compares responses with their evidence.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum ConsistencyForm {
-    /// Nobody.
+    /// None.
     Off,
     /// Rules over words, numbers and denials.
     Lexical,
@@ -44,21 +44,21 @@ pub enum ConsistencyForm {
     Prompted,
 }
 
-/// How responses are held against their evidence.
+/// How responses are compared with their evidence.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct ConsistencyConfig {
-    /// Who judges: `off`, nobody; `lexical`, words, numbers and denials; `learned`, the table of `table`;
-    /// `prompted`, a language model.
+    /// Which judge: none (`off`); rules over words, numbers and denials (`lexical`); the table that `table`
+    /// names (`learned`); or a language model (`prompted`).
     pub form: ConsistencyForm,
     /// The table of the learned form, which `turnstream train consistency` wrote. Relative paths start at the
     /// working directory.
     pub table: Option<PathBuf>,
     /// How the language model of the prompted form is asked.
     pub prompted: PromptedConfig,
-    /// What becomes of a turn that the stage fails on; `lexical`: the words decide.
+    /// What happens to a turn where the stage fails; `lexical`: the rules of the lexical form decide.
     pub on_failure: OnFailure,
-    /// Most pieces of selected evidence that are judged, the first ones; the others have no consistency.
+    /// Most pieces of selected evidence that are judged, from the first; the others have no consistency.
     /// 1..=32.
     pub max_judged: u32,
 }
@@ -118,7 +118,7 @@ impl ResponseConsistency {
         Self { config, judge, prompt }
     }
 
-    /// The pieces that are judged, in their order.
+    /// The pieces to judge, in their order.
     fn judged<'t>(&self, turn: &'t TurnInFlight) -> impl Iterator<Item = &'t Evidence> {
         let evidence = turn.evidence.iter();
         let selected = evidence.filter(|evidence| evidence.selected);
@@ -131,7 +131,8 @@ impl ResponseConsistency {
     }
 }
 
-/// What a judge says: a consistency for each piece that it was asked about, 0..=1; nothing where it failed.
+/// The scores of a judge: a consistency for each piece that it was asked about, 0..=1; `None` where it
+/// failed.
 type ConsistencyScores = Option<Vec<f64>>;
 
 impl Decide for ResponseConsistency {
@@ -148,7 +149,7 @@ impl Decide for ResponseConsistency {
         self.prompt.as_ref().map(Prompt::call)
     }
 
-    /// Whether a response was made from evidence and says something; else nobody is asked.
+    /// Whether the response was made from evidence and has words; else no judge is asked.
     fn concerns(&self, turn: &TurnInFlight) -> bool {
         let failed = turn.progress.is_without(Stage::Generation);
         let evidence = turn.evidence.iter().any(|evidence| evidence.selected);

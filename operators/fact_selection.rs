@@ -1,20 +1,20 @@
 //! Fact selection: which facts, in which order, will the response be made from? (DCRAG eq 7.)
 //!
-//! Picks up to twenty facts: from the foreseen set first, then, while there is room, from the
-//! unforeseen set. Within a set it picks by maximal marginal relevance: the next fact is the one
-//! with the largest λ·relevance − (1 − λ)·likeness to what is picked already. A fact that says
-//! again what another says (the same two concepts, or the same words) is never picked, and one
-//! concept gives only so many facts of one relation, so that twenty facts are not twenty ways to
-//! say one thing. The order of a set's facts is the order of picking.
+//! The stage picks up to twenty facts: from the foreseen set first, then, while there is room, from the
+//! unforeseen set. Within a set it picks by maximal marginal relevance: the next fact is the one with the
+//! largest λ·relevance − (1 − λ)·likeness to the facts picked so far. It never picks a fact that repeats
+//! another (the same two concepts, or the same words), and it limits the facts of one relation at one
+//! concept, so that twenty facts are not twenty ways to say one thing. The facts of a set stay in the order
+//! of picking.
 //!
-//! Passages of documents and rows of tables are chosen beside the facts: the most relevant ones that do
-//! not say again what one above them says. They stand before the facts where the best of them is relevant enough
-//! to lead, else behind them. What stands first leads the response. The sentences of the turn's
-//! persona that were found are selected as they are, behind both; generation takes that back where
-//! what writes is not shown them.
+//! Beside the facts the stage selects passages of documents and rows of tables: the most relevant ones that
+//! do not repeat a more relevant one. They come before the facts where the best of them is relevant enough
+//! to lead, else after them. The first piece of evidence leads the response. Retrieved sentences of the
+//! turn's persona are all selected, after both; generation deselects them where the generator does not see
+//! them.
 //!
-//! Key: none. State: none. Where it fails and may degrade, the most relevant facts are taken as
-//! they stand (the paper's ablation −FS). It never drops the mark of a denied fact and never
+//! Key: none. State: none. Where the stage fails and may degrade, it selects the most relevant facts
+//! without further rules (the paper's ablation −FS). It never drops the mark of a denied fact, and never
 //! picks an unforeseen fact before a foreseen one that may be picked.
 
 mod passages;
@@ -46,7 +46,7 @@ pub enum FactSelectionForm {
     Lexical,
     /// By a prompt to a language model.
     Prompted,
-    /// Not at all: the most relevant facts are taken as they stand.
+    /// Not at all: the most relevant facts are selected.
     Off,
 }
 
@@ -58,27 +58,26 @@ pub struct FactSelectionConfig {
     pub form: FactSelectionForm,
     /// How the language model of the prompted form is asked.
     pub prompted: PromptedConfig,
-    /// What becomes of a turn that the stage fails on.
+    /// What happens to a turn where the stage fails.
     pub on_failure: OnFailure,
     /// Most facts selected; 1..=1024. The paper's number.
     pub max_selected: u32,
-    /// λ: how much relevance counts against newness; 0..=1. 0.7 keeps relevance in the lead.
+    /// λ: the share of relevance against novelty; 0..=1. With 0.7 relevance dominates.
     pub relevance_share: f64,
-    /// Least relevance of an unforeseen fact that is selected; 0..=1. Irrelevant unforeseen facts
-    /// are the paper's most common error; a foreseen one is wanted by query and topic both.
+    /// Least relevance of an unforeseen fact that is selected; 0..=1. Irrelevant unforeseen facts are
+    /// the paper's most common error; a foreseen fact connects query and topic, and has no such bound.
     pub min_unforeseen_relevance: f64,
     /// Most selected facts with the same relation at the same concept; 1..=1024.
     pub max_per_relation_and_concept: u32,
-    /// Likeness of words (Jaccard) from which on a fact says again what another says; 0..=1.
+    /// Least likeness of words (Jaccard) at which a fact counts as a repeat of another; 0..=1.
     pub repeat_likeness: f64,
     /// Most passages of documents and rows of tables selected; 1..=1024.
     pub max_passages_selected: u32,
     /// Least relevance of a passage or row that is selected; 0..=1.
     pub min_passage_relevance: f64,
-    /// Relevance from which on a passage or row leads the evidence, before all facts; 0..=1.
+    /// Least relevance at which a passage or row leads the evidence, before all facts; 0..=1.
     pub min_leading_passage_relevance: f64,
-    /// Most facts, and most passages and rows, that are kept in the record without being selected;
-    /// 0..=1024.
+    /// Most unselected facts, and most unselected passages and rows, that the record keeps; 0..=1024.
     pub max_unselected_in_record: u32,
 }
 
@@ -114,7 +113,7 @@ impl StageConfig for FactSelectionConfig {
         check_fraction(STAGE, "min_passage_relevance", self.min_passage_relevance)?;
         let leading = self.min_leading_passage_relevance;
         check_fraction(STAGE, "min_leading_passage_relevance", leading)?;
-        // 0 is allowed: the record then holds the selected facts alone.
+        // 0 is allowed: the record then has only selected evidence.
         let unselected = self.max_unselected_in_record.max(1);
         check_bound(STAGE, "max_unselected_in_record", unselected, 1024)
     }
@@ -163,7 +162,7 @@ impl Decide for FactSelection {
     fn begin(&self, turn: &TurnInFlight) -> Result<Step<Vec<Evidence>>, Fault> {
         let Candidates { foreseen, unforeseen, .. } = &turn.candidates;
         if foreseen.is_empty() && unforeseen.is_empty() {
-            // Passages alone are chosen by rules in every form.
+            // In every form, rules select passages.
             return Ok(Step::decided(select(&turn.candidates, &self.config)));
         }
         Ok(match (&self.prompt, self.config.form) {
@@ -211,8 +210,7 @@ impl Prompted for FactSelection {
     }
 }
 
-/// The most relevant facts as they stand, foreseen first; passages and persona as they are always
-/// chosen.
+/// The most relevant facts, foreseen first; passages and persona as in the other forms.
 fn most_relevant(candidates: &Candidates, config: &FactSelectionConfig) -> Vec<Evidence> {
     with_facts(most_relevant_facts(candidates, config), candidates, config)
 }
@@ -270,7 +268,7 @@ fn select_facts(candidates: &Candidates, config: &FactSelectionConfig) -> Vec<Ev
     selected.chain(kept).collect()
 }
 
-/// A selection under way.
+/// The state of a selection.
 struct Picking<'e> {
     config: &'e FactSelectionConfig,
     all: &'e [&'e Evidence],
@@ -280,11 +278,11 @@ struct Picking<'e> {
     ends: Vec<(&'e str, &'e str)>,
     /// By fact: the largest likeness to a picked fact.
     likeness: Vec<f64>,
-    /// By fact: it must not be picked (any more).
+    /// By fact: whether it must not be picked (any more).
     out: Vec<bool>,
-    /// How many picked facts have the relation at the concept.
+    /// The number of picked facts by concept and relation.
     saturation: BTreeMap<(&'e str, &'e str), u32>,
-    /// What is picked, in order.
+    /// The picked facts, in order.
     picked: Vec<usize>,
 }
 
@@ -298,14 +296,14 @@ impl<'e> Picking<'e> {
             words: all.iter().map(|evidence| words(evidence, &mut numbers)).collect(),
             ends: facts().map(|fact| fact.map_or(("", ""), ends)).collect(),
             likeness: vec![0.0; all.len()],
-            // What says something of itself alone says nothing.
+            // A fact from a concept to itself says nothing.
             out: facts().map(|fact| fact.is_none_or(|fact| fact.head == fact.tail)).collect(),
             saturation: BTreeMap::new(),
             picked: Vec::new(),
         }
     }
 
-    /// Takes facts out of the choice.
+    /// Excludes the unwanted facts of a range.
     fn forbid(&mut self, range: std::ops::Range<usize>, unwanted: impl Fn(&Evidence) -> bool) {
         for at in range {
             self.out[at] |= unwanted(self.all[at]);
@@ -318,7 +316,7 @@ impl<'e> Picking<'e> {
             let mut best: Option<(f64, usize)> = None;
             for at in range.clone().filter(|at| !self.out[*at]) {
                 let gain = self.gain(at);
-                // Of equals the first: the facts stand by relevance, then by their keys.
+                // Of equals the first: the facts are in order of relevance, then of their keys.
                 if best.is_none_or(|(most, _)| gain > most) {
                     best = Some((gain, at));
                 }
@@ -334,7 +332,7 @@ impl<'e> Picking<'e> {
         share * self.all[at].relevance.get() - (1.0 - share) * self.likeness[at]
     }
 
-    /// Picks a fact and takes out what it makes superfluous.
+    /// Picks a fact, and excludes those that it makes superfluous.
     fn pick(&mut self, at: usize) {
         self.picked.push(at);
         self.out[at] = true;

@@ -1,9 +1,10 @@
-//! Whether a worded response is faithful to the row that it was made from: it came to its end, every
-//! number in it stands in the evidence or was said before, what was asked for is in it, each value stands
-//! with the words of its own column, and what holds is not denied, nor the other way round.
+//! Checks that a response of the unified model is faithful to the row that it was made from: the response
+//! is complete, every number in it occurs in the evidence or the dialogue, it contains the values that were
+//! asked for, no value stands with the words of another column, and it neither denies what holds nor
+//! affirms what does not.
 //!
-//! What this cannot see, it does not claim: a response may pass and leave out something, or say it oddly.
-//! The words of a column are its name's; a response that calls a column by another word is not caught.
+//! The check has limits: a response may pass and still leave something out, or say it oddly. It knows a
+//! column by the words of its name only; it does not catch a value under another word for the wrong column.
 
 use std::collections::BTreeSet;
 
@@ -12,53 +13,53 @@ use turnstream_schemas::{Column, TableRow};
 
 use turnstream_knowledge::terms::terms;
 
-/// What is wrong with a response.
+/// Why a response is not faithful.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Unfaithful {
-    /// It was cut, or ran in circles, or is empty.
+    /// It was cut, or repeats itself, or is empty.
     #[error("it does not come to an end")]
     Unfinished,
-    /// A number that is neither in the evidence nor was said.
+    /// A number that occurs neither in the evidence nor in the dialogue.
     #[error("the number {0} is from nowhere")]
     Number(String),
-    /// A column was asked for, and its value is not said.
+    /// A column that was asked for and whose value is missing.
     #[error("{0} was asked for and is not said")]
     Missing(String),
-    /// A value that stands with the words of another column.
+    /// A value with the words of another column.
     #[error("{value} is said as {said_as}, and is {is}")]
     Slot {
         /// The value.
         value: String,
-        /// The column by the response.
+        /// The column that the response names.
         said_as: String,
         /// Its own column.
         is: String,
     },
-    /// What does not hold is said as if it did, or the other way round.
+    /// A column of yes or no that is affirmed where it is no, or denied where it is yes.
     #[error("{0} is said the wrong way round")]
     Polarity(String),
 }
 
-/// Words before a value that say which column it is of.
+/// How many terms before a value are searched for the name of its column.
 const WORDS_BEFORE: usize = 5;
 
-/// Words behind which stands what a value is of.
+/// Words before a value that is the owner of another value ("the price of X").
 const WHOSE: [&str; 4] = ["of", "for", "at", "from"];
 
-/// What ends a clause.
+/// Characters that end a clause.
 pub(crate) const CLAUSE_ENDS: [char; 5] = ['.', '!', '?', ';', ','];
 
 /// Words that deny.
 const DENIALS: [&str; 7] = ["no", "not", "cannot", "never", "without", "none", "neither"];
 
-/// Where a row is asked for, who is sorry says no.
+/// A word that counts as a denial: a response that regrets says no.
 const REGRET: &str = "unfortunately";
 
-/// Checks a response to `asked` that is made from a row; `known` is all that its numbers may be from beside
-/// the row: the dialogue and the other evidence.
+/// Checks a response to `asked` that was made from a row. Its numbers must come from the row or from `known`:
+/// the dialogue and the other evidence.
 ///
 /// # Errors
-/// The first thing that is wrong with it.
+/// The first fault of the response.
 pub fn check(
     said: &[Said],
     is_whole: bool,
@@ -76,7 +77,7 @@ pub fn check(
     polarity(&text, row)
 }
 
-/// Every run of digits among the model's own words has to stand somewhere.
+/// Every run of digits in the model's own words must occur in the row or in `known`.
 fn numbers(said: &[Said], row: &TableRow, known: &[&str]) -> Result<(), Unfaithful> {
     for part in said {
         let Said::Words(words) = part else { continue };
@@ -92,7 +93,7 @@ fn numbers(said: &[Said], row: &TableRow, known: &[&str]) -> Result<(), Unfaithf
     Ok(())
 }
 
-/// What a column is called, by its terms.
+/// The terms of a column's name.
 fn called(column: &Column) -> BTreeSet<String> {
     terms(&column.name).into_iter().collect()
 }
@@ -101,7 +102,7 @@ fn is_truth(column: &Column) -> bool {
     column.value == "yes" || column.value == "no"
 }
 
-/// The value of every column that is asked for by its whole name has to be there.
+/// The response must contain the value of every column that the user asked for by its whole name.
 fn missing(text: &str, row: &TableRow, asked: &str) -> Result<(), Unfaithful> {
     let (asked, text): (BTreeSet<String>, _) =
         (terms(asked).into_iter().collect(), text.to_lowercase());
@@ -112,20 +113,20 @@ fn missing(text: &str, row: &TableRow, asked: &str) -> Result<(), Unfaithful> {
             && !is_truth(column)
             && !text.contains(&column.value.to_lowercase())
     };
-    // The first column is what the row is about: it need not be named again.
+    // The first column is what the row is about; the response need not name it again.
     match row.columns.iter().skip(1).find(is_missing) {
         Some(column) => Err(Unfaithful::Missing(column.name.clone())),
         None => Ok(()),
     }
 }
 
-/// The words up to a value.
+/// The words before a value.
 pub(crate) struct UpToValue<'w> {
-    /// Those of the value's own clause.
+    /// The words in the value's own clause.
     pub(crate) clause: &'w str,
-    /// Whether the clause begins within them, rather than before.
+    /// Whether the clause begins within these words, rather than before them.
     pub(crate) begins_clause: bool,
-    /// Whether they end in a word such as "of": the value is then whose value was spoken of, and not the value.
+    /// Whether they end in a word such as "of": the value is then the owner of another value.
     pub(crate) is_whose: bool,
 }
 
@@ -141,15 +142,15 @@ impl<'w> UpToValue<'w> {
     }
 }
 
-/// The words right before a value must not be those of another column alone. What stands behind a word such
-/// as "of" is whose value it is, and not the value.
+/// The words right before a value must not name other columns only. A value behind a word such as "of" is the
+/// owner of another value, and is not checked.
 fn slots(said: &[Said], row: &TableRow) -> Result<(), Unfaithful> {
     let (mut before, mut is_whose) = (Vec::new(), false);
     for part in said {
         match part {
             Said::Words(words) => {
                 let up_to_value = UpToValue::of(words);
-                // A clause speaks of its own columns.
+                // A new clause names its own columns.
                 if up_to_value.begins_clause {
                     before.clear();
                 }
@@ -183,7 +184,7 @@ fn slot(value: &str, near: &[String], row: &TableRow) -> Result<(), Unfaithful> 
     }
 }
 
-/// A sentence that names what holds must not deny it, and one that names what does not must.
+/// A sentence that names a column of yes must not deny it; one that names a column of no must.
 fn polarity(text: &str, row: &TableRow) -> Result<(), Unfaithful> {
     for column in row.columns.iter().filter(|column| is_truth(column)) {
         let name = called(column);
@@ -228,7 +229,7 @@ pub(crate) mod tests {
         TableRow { place: 1, columns: columns.map(column).into(), by_words: Score::new(0.5) }
     }
 
-    /// `<…>` is a value.
+    /// The parts of a response; `<…>` is a value.
     pub(crate) fn said(text: &str) -> Vec<Said> {
         let parts = text.split_inclusive(['<', '>']);
         let part = |part: &str| match part.strip_suffix('>') {
@@ -256,7 +257,7 @@ pub(crate) mod tests {
             ("It is moderate.", "What is the price range?"),
             ("For <Sino> the address is <377 Santana Row>, the phone number <408-247-8880>.", "?"),
             ("There is vegetarian food. It has no live music, though.", "Music?"),
-            // What another clause speaks of is not what the value is said to be.
+            // The address in another clause does not name the value's column.
             ("I have the address, too. It is <moderate>.", "The price?"),
             ("I have the address of <Sino>. It is <moderate>.", "The price?"),
         ] {

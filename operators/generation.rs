@@ -1,21 +1,20 @@
-//! Generation: the words of the response. (DCRAG eq 8.)
+//! Generation: words the response. (DCRAG eq 8.)
 //!
-//! The lexical form has two generators that need no model. The *realiser* says, in one to three
-//! sentences, what the selected facts, passages and the history give (where a passage leads the
-//! selected evidence, its best sentence in its own words; else facts): it is the fallback where no language
-//! model is configured, and what load is measured with. *None* says nothing, to measure the
-//! engine alone. The learned form has the unified model word rows of tables, checks what it says, and leaves
-//! the rest to the realiser. The prompted form asks a language model. `model.name` in the
-//! response tells which it was.
+//! The lexical form has two generators that need no model. The *realiser* makes one to three sentences
+//! from the selected facts, passages and the history: where a passage leads the selected evidence, its best
+//! sentence in the passage's words; else facts. It is the default where no language model is configured,
+//! and the generator of load measurements. *None* says nothing, to measure the engine alone. The learned
+//! form has the unified model word rows of tables, checks its words, and leaves the rest to the realiser.
+//! The prompted form asks a language model. `model.name` in the response says which of them wrote it.
 //!
-//! The turn's persona speaks to the prompted form alone. The realiser reads none of it aloud: a
-//! sentence of a persona is what somebody said of somebody, and no fact of the world, and words
-//! that the user is known by already answer nothing. So none of it is selected in a response that the realiser wrote.
+//! Only the prompted form uses the turn's persona. The realiser does not: a sentence of a persona is what
+//! somebody said about somebody, not a fact of the world, and repeating to users what is known about them
+//! answers nothing. So no persona sentence is selected in a response that the realiser wrote.
 //!
-//! Key: none. State: none. A turn without words is no response, so a failure makes a dead letter
-//! unless the configuration says otherwise; then a fixed sentence admits it. The realiser never
-//! says a denied fact as one that holds, never speaks for the user, and gives the same words for
-//! the same turn, history and facts.
+//! Key: none. State: none. There is no response without words, so a failure makes a dead letter unless the
+//! configuration says otherwise; then a fixed sentence admits the failure. The realiser never says a denied
+//! fact as one that holds, never speaks for the user, and gives the same words for the same turn, history
+//! and facts.
 
 mod chinese;
 mod grammar;
@@ -51,7 +50,7 @@ use crate::stage_context::StageContext;
 
 const STAGE: Stage = Stage::Generation;
 
-/// What writes the responses.
+/// The generator of the lexical form.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Generator {
@@ -63,7 +62,7 @@ pub enum Generator {
 }
 
 impl Generator {
-    /// Its name in records.
+    /// The name of the generator in records.
     pub fn name(self) -> &'static str {
         match self {
             Self::Realiser => "realiser",
@@ -72,13 +71,13 @@ impl Generator {
     }
 }
 
-/// Who can word a response.
+/// What words the responses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum GenerationForm {
     /// Rules, without a model.
     Lexical,
-    /// The unified model, of what it can word; else rules.
+    /// The unified model for what it can word; else rules.
     Learned,
     /// A language model.
     Prompted,
@@ -88,22 +87,22 @@ pub enum GenerationForm {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct GenerationConfig {
-    /// How words are found: `lexical`, by rules; `learned`, by the unified model (`models.unified`) where a row of
-    /// a table leads the evidence and the model says no more than the row does, else by rules; `prompted`, by a
-    /// language model.
+    /// What words the response: rules (`lexical`); the unified model (`learned`, `models.unified`) where a
+    /// row of a table leads the evidence and the model says no more than the row does, else rules; or a
+    /// language model (`prompted`).
     pub form: GenerationForm,
-    /// What becomes of a turn that the stage fails on. Where the unified model of the learned form fails, the
-    /// rules word the response, whatever stands here.
+    /// What happens to a turn where the stage fails. Where the unified model of the learned form fails, rules
+    /// word the response, whatever this setting says.
     pub on_failure: OnFailure,
     /// Which generator of the lexical form writes.
     pub generator: Generator,
     /// Most facts that the realiser says in one response; 1..=3.
     pub max_facts_said: u32,
-    /// Longest piece of an earlier response that the realiser repeats, in bytes of UTF-8;
-    /// 1..=4096. What is longer is cut after its first sentence, or not repeated.
+    /// Longest piece of an earlier response that the realiser repeats, in bytes of UTF-8; 1..=4096. A
+    /// longer one is cut after its first sentence, or not repeated.
     pub max_repeated_bytes: u32,
-    /// Longest sentence of a document that the realiser quotes, in bytes of UTF-8; 1..=4096. A
-    /// longer one is not said.
+    /// Longest sentence of a document that the realiser quotes, in bytes of UTF-8; 1..=4096. It does not
+    /// quote longer ones.
     pub max_quoted_bytes: u32,
     /// How the language model of the prompted form is asked.
     pub prompted: PromptedConfig,
@@ -115,18 +114,18 @@ pub struct GenerationConfig {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct LearnedGenerationConfig {
-    /// Tokens that a response has at most; a longer one is not said. 1..=512.
+    /// Most tokens of a response; a longer draft is not used. 1..=512.
     pub max_tokens: u32,
-    /// How often a response is worded; the first draft that is faithful to its evidence is said. The first
-    /// is the most probable, the others are drawn. 1..=16.
+    /// How many drafts the model makes; the first that is faithful to its evidence is the response. The
+    /// first draft is the most probable one, the others are sampled. 1..=16.
     pub drafts: u32,
-    /// How long to wait for it.
+    /// How long to wait for the model.
     pub call: CallConfig,
 }
 
 impl Default for LearnedGenerationConfig {
     fn default() -> Self {
-        // With its queue full of turns it is busy for that long.
+        // With a full queue of turns the model is busy for that long.
         let call = CallConfig { timeout_ms: 60_000, ..CallConfig::default() };
         Self { max_tokens: 96, drafts: 4, call }
     }
@@ -179,12 +178,12 @@ struct Generation {
     prompt: Option<Prompt>,
 }
 
-/// A response, and what is to be written beside it.
+/// A response, and what the stage writes beside it.
 struct Worded {
     draft: Draft,
-    /// What a language model thought of it before, where one was asked.
+    /// The thought of a language model, where one was asked.
     thought: Option<String>,
-    /// Whether what wrote it was shown the turn's persona.
+    /// Whether the model that wrote it saw the turn's persona.
     is_persona_shown: bool,
 }
 
@@ -222,8 +221,7 @@ impl Decide for Generation {
 
     fn on_failure(&self, turn: &TurnInFlight) -> OnFailure {
         match self.unified(turn) {
-            // The realiser stands beside the model: a turn that it fails on has a response all the
-            // same.
+            // Where the unified model fails, the realiser makes the response.
             Some(_) => OnFailure::Lexical,
             None => self.config.on_failure,
         }
@@ -275,7 +273,7 @@ impl Decide for Generation {
             turn.demand.thoughts.generation = thought;
         }
         if !is_persona_shown {
-            // What wrote the response was shown no sentence of the persona.
+            // The response was written without the persona.
             let persona = turn.evidence.iter_mut().filter(|evidence| evidence.persona.is_some());
             persona.for_each(|sentence| sentence.selected = false);
         }
@@ -303,7 +301,7 @@ impl Prompted for Generation {
     }
 }
 
-/// The response of a stage that failed and may degrade.
+/// The response where the stage failed and may degrade.
 fn admitted(turn: &TurnInFlight, by: &str) -> Draft {
     let text = if turn.context.lexicon().language() == Lexicon::chinese().language() {
         "抱歉，出了点问题，我没法回答。"

@@ -1,17 +1,17 @@
 //! History: the order of a scope, what a turn recalls, and what remains of it (DH-RAG).
 //!
-//! Stands between ingest and the gate, and at the end of the feedback edge. Key: (partition,
-//! scope), where turns are exchanged once. State: per scope its entries, the ids of its last 256
-//! turns, the turn that is being answered and those that wait behind it; kept until the
-//! partition is revoked or the scope retires, in memory while the scope is busy and in the
-//! [cache](turnstream_ports::cache) while it is idle. It decides which turn goes down the flow next, recalls entries of
-//! strictly earlier inputs for it, and, when the outcome is back, updates the history and evicts
-//! (eq 11–14). It alone says how an input ended, so an answer that comes late is dropped here and
-//! nowhere else.
+//! The operator stands between ingest and the gate, and at the end of the feedback edge. Turns are
+//! exchanged here, once, by (partition, scope). The state of a scope is its entries, the ids of its last
+//! 256 turns, the turn that is being answered and the inputs that wait behind it. The operator keeps it
+//! until the partition is revoked or the scope retires: in memory while the scope is busy, in the
+//! [cache](turnstream_ports::cache) while it is idle. It decides which turn goes down the flow next,
+//! recalls entries of strictly earlier inputs for it, and, when the turn comes back, updates the history
+//! and evicts entries (eq 11–14). Only this operator decides how an input ends, so it is the one place
+//! that drops late answers.
 //!
-//! It holds no capability: a turn waits only while another of its scope is in flight, and that
-//! one's return brings the capability to go on. Where recall goes by an encoder that has to be waited
-//! for, a turn takes a turn around a loop of its own first ([`mod@preparation`]).
+//! The operator holds no capability: a turn waits only while another of its scope is in flight, and that
+//! one brings a capability when it comes back. Where recall uses an encoder that does not answer at once,
+//! a turn first goes around a loop of its own ([`mod@preparation`]).
 
 use std::rc::Rc;
 use std::sync::Arc;
@@ -68,16 +68,16 @@ use similarity::Similarity;
 pub struct HistoryConfig {
     /// N: entries of one scope at most. 0 remembers nothing.
     pub max_entries: usize,
-    /// Seconds of event time after which an entry leaves, however much it weighs; 0 keeps entries of
-    /// any age. The entry just added stays. Looked at when an entry comes, so that an idle history
-    /// may hold older ones.
+    /// Seconds of event time after which an entry is evicted, whatever its weight; 0 keeps entries of
+    /// any age. The entry just added stays. Ages are checked when an entry is added, so an idle history
+    /// may hold older entries.
     pub max_age_seconds: u64,
     /// α of DH-RAG eq 12: the share of relevance in an entry's weight, 0..=1; the rest is
     /// recency.
     pub alpha: f64,
-    /// β: the share in an entry's weight of what it is worth in itself, 0..=1; the rest is the
-    /// paper's weight. An extension, for long conversations that are asked about much later; at 0,
-    /// the default, the rule is exactly the paper's.
+    /// β: the share of importance in an entry's weight, 0..=1; the rest is the paper's weight. An
+    /// extension, for long conversations that users ask about much later; at 0, the default, the rule
+    /// is exactly the paper's.
     pub importance_share: f64,
     /// Seconds of event time in which an entry's recency halves, from 1. The paper's authors
     /// keep a constant of seven days in their code.
@@ -86,29 +86,29 @@ pub struct HistoryConfig {
     pub window_utterances: usize,
     /// Bytes of those utterances at most.
     pub window_bytes: usize,
-    /// Seconds after its last turn ended after which a scope leaves memory for the cache on disk
-    /// (`run.cache_directory`); it comes back with its next turn. 0: as soon as none of its turns
-    /// is in flight. Its records stay on the history topic.
+    /// Seconds that a scope stays in memory after its last turn ended; then it moves to the cache on
+    /// disk (`run.cache_directory`), and its next turn brings it back. 0: it moves as soon as none of
+    /// its turns is in flight. Its records stay on the history topic.
     pub idle_after_seconds: u64,
-    /// Scopes that the process holds in memory at most, spread evenly over its workers; beyond it
-    /// those leave whose last turn ended longest ago, however short that is. Scopes with a turn
-    /// in flight stay, and `turns.max_in_flight` bounds those. Together they bound the memory that
-    /// histories take, however many scopes there are: about 6 KiB for a scope, 1 KiB for each of its
-    /// entries, and twice the text that they hold; with the static table, by the size of its
-    /// vectors, ½ KiB more for an entry and about 5 KiB for each of its groups. What is mapped of the cache's files
-    /// counts as the process's memory too; the system takes it back when it needs room.
+    /// Scopes that the process holds in memory at most, spread evenly over its workers; beyond it,
+    /// those whose last turn ended longest ago move to the cache at once. Scopes with a turn in flight
+    /// stay, and `turns.max_in_flight` bounds those. The two settings together bound the memory of all
+    /// histories: about 6 KiB for a scope, 1 KiB for each of its entries, and twice the text that they
+    /// hold; with the static table, depending on the size of its vectors, ½ KiB more for an entry and
+    /// about 5 KiB for each group. Mapped pages of the cache's files count as the process's memory too;
+    /// the system takes them back when it needs room.
     pub max_scopes_in_memory: usize,
     /// How the history is searched.
     pub recall: RecallConfig,
     /// How entries are grouped.
     pub clusters: ClustersConfig,
-    /// What stands for a group of entries.
+    /// How a group of entries is summarised.
     pub summaries: SummariesConfig,
     /// How entries follow from each other.
     pub chains: ChainsConfig,
     /// How queries are completed.
     pub reconstruction: ReconstructionConfig,
-    /// How an encoder is asked that has to be waited for.
+    /// How an encoder that does not answer at once is asked.
     pub preparation: PreparationConfig,
 }
 
@@ -134,20 +134,20 @@ impl Default for HistoryConfig {
     }
 }
 
-/// Whose words enter history as responses.
+/// Whose responses enter the history.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ResponseSource {
-    /// Ours when they are made, and those of agents who speak themselves.
+    /// Those that the engine generates, and those of human agents.
     #[default]
     Live,
-    /// A replay: the logged ones. Ours are written out and not remembered.
+    /// In a replay, the logged ones. The engine's own are written out but not remembered.
     Recorded,
-    /// A replay: ours. Logged ones are dropped.
+    /// In a replay, the engine's own. The logged ones are dropped.
     Generated,
 }
 
 impl Rules {
-    /// How groups are summarised, where a language model writes of them.
+    /// The settings of summaries, where a language model writes them.
     fn summaries(&self) -> Option<&SummariesConfig> {
         Some(&self.config.summaries).filter(|summaries| summaries.form == SummariesForm::Prompted)
     }
@@ -171,33 +171,33 @@ impl ResponseSource {
     }
 }
 
-/// What `history` goes by.
+/// The rules that `history` follows.
 #[derive(Clone, Debug)]
 pub struct Rules {
     /// How much is remembered.
     pub config: HistoryConfig,
-    /// What the texts of a history are compared by.
+    /// Compares the texts of a history.
     pub similarity: Similarity,
-    /// What an agent's words do to an answer that is still being made.
+    /// What happens to an answer in flight when an agent replies.
     pub on_agent_reply: OnAgentReply,
-    /// Whose words enter history.
+    /// Whose responses enter the history.
     pub source: ResponseSource,
-    /// Whether changes are given to the committer.
+    /// Whether changes of the history go to the committer.
     pub publish_changes: bool,
-    /// Is told how many scopes are in memory.
+    /// Learns how many scopes are in memory.
     pub observer: Observer,
 }
 
-/// Where scopes stay that are idle.
+/// What `history` needs from around it: the cache for idle scopes, timers, and models.
 #[derive(Clone)]
 pub struct Keeping {
     /// Holds the scopes of the process that are not in memory.
     pub cache: Arc<dyn ScopeCache>,
-    /// Says how long a scope has been idle.
+    /// The clock that measures how long a scope has been idle.
     pub timers: Timers,
-    /// Told of every turn that goes down the flow, and when nobody waits for it any more.
+    /// Learns of every turn that goes down the flow, and when its answer is no longer awaited.
     pub awaited: Awaited,
-    /// Who embeds texts and writes summaries, where a model has to be asked.
+    /// The models that embed texts and write summaries, where any must be asked.
     pub preparing: Option<Preparing>,
 }
 
@@ -213,11 +213,11 @@ fn context_of(answer: &TurnEnd) -> &Arc<TurnContext> {
 }
 
 /// Keeps every scope in order: arrivals and answers in, (turns to answer, ended inputs) out.
-/// `late` is called for every answer that came for a turn that had ended otherwise.
+/// Calls `late` for every answer to a turn that has already ended in another way.
 ///
 /// # Panics
-/// The history of a scope cannot be read from the cache, or an input came twice: whatever came of
-/// going on would be wrong, and must not be committed.
+/// If the history of a scope cannot be read from the cache, or an input comes twice: every later
+/// outcome of the scope would be wrong, and must not be committed.
 pub fn history<'scope>(
     arrivals: StreamVec<'scope, Epoch, Arrived>,
     answers: StreamVec<'scope, Epoch, TurnEnd>,

@@ -1,16 +1,16 @@
-//! Integration: evidence and history weighed together, as the context that the response is made
-//! from (DH-RAG eq 5–8).
+//! Integration: weighs evidence and history together, as the context that the response is made from
+//! (DH-RAG eq 5–8).
 //!
-//! Stands between fact selection and generation. Every piece of selected evidence, and every
-//! exchange that was recalled from beyond the dialogue, has a share of the attention,
-//! w_i = softmax(q_t^T W d_i) (eq 6). What the vectors d_i are: the terms of a text and, where an
-//! encoder is at hand, what it makes of it, side by side; W is the identity, scaled, unless trained
-//! weights are configured. The weighted sum C (eq 7) would be of no use to what reads words: C here is the
-//! weighed set itself, in the order of its weights and cut to a budget of tokens. What is cut is not
-//! shown to what writes the response, and counts as not selected.
+//! The stage stands between fact selection and generation. Every piece of selected evidence, and every
+//! recalled exchange that is no longer in the dialogue, gets a share of the attention,
+//! w_i = softmax(q_t^T W d_i) (eq 6). The vector d_i of a text is its terms and, where there is an encoder,
+//! the encoder's vector, side by side. W is the identity, scaled, unless trained weights are configured. A
+//! generator reads words and cannot use the weighted sum C (eq 7), so C is the weighed set itself here, in
+//! the order of its weights and cut to a budget of tokens. The generator does not see the pieces that are
+//! cut, and they count as not selected.
 //!
-//! Key: none. State: none. Where it fails and may degrade, nothing is weighed and nothing cut. It never
-//! adds anything, and the order of fact selection stays in the record.
+//! Key: none. State: none. Where the stage fails and may degrade, it weighs and cuts nothing. It never
+//! adds evidence, and the record keeps the order of fact selection.
 
 mod budget;
 
@@ -38,7 +38,7 @@ pub use budget::estimated_tokens;
 
 const STAGE: Stage = Stage::Integration;
 
-/// By which W evidence and history can be weighed.
+/// Which W weighs evidence and history.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum IntegrationForm {
@@ -46,7 +46,7 @@ pub enum IntegrationForm {
     Lexical,
     /// Trained weights.
     Learned,
-    /// None: nothing is weighed, and nothing cut.
+    /// None: the stage weighs and cuts nothing.
     Off,
 }
 
@@ -54,28 +54,26 @@ pub enum IntegrationForm {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct IntegrationConfig {
-    /// By which W: the identity (`lexical`), trained weights (`learned`), or no weighing at all
-    /// (`off`).
+    /// Which W: the identity (`lexical`), trained weights (`learned`), or no weighing at all (`off`).
     pub form: IntegrationForm,
-    /// What becomes of a turn that the stage fails on.
+    /// What happens to a turn where the stage fails.
     pub on_failure: OnFailure,
     /// Trained weights, as `turnstream train integration` writes them; for `form = "learned"`.
     pub weights: Option<PathBuf>,
-    /// What the likeness of a query and a text, 0..=1, is divided by before the softmax; 0.01..=10.
-    /// The smaller, the more of the attention has what is most like the query. Trained weights bring
-    /// their own.
+    /// The divisor of the likeness of query and text, 0..=1, before the softmax; 0.01..=10. The smaller it
+    /// is, the more attention goes to the texts most like the query. Trained weights bring their own.
     pub temperature: f64,
-    /// The share of vectors in that likeness, where there are any, 0..=1; the rest is that of words.
-    /// Trained weights bring their own.
+    /// The share of vectors in that likeness, where there are any, 0..=1; words have the rest. Trained
+    /// weights bring their own.
     pub meaning_share: f64,
     /// Tokens that the weighed texts may have together, 1..=1,000,000, by an estimate: one for every
-    /// Chinese character, one for every four bytes of other text. What has the least attention is left
+    /// Chinese character, one for every four bytes of other text. Texts with the least attention are left
     /// out first.
     pub max_tokens: u32,
-    /// Whether an encoder that has to be waited for is asked for the vectors; by default only one that takes
-    /// microseconds is, and texts are weighed by words where there is none.
+    /// Whether to ask an encoder that does not answer at once for the vectors. By default only one that takes
+    /// microseconds is used, and texts are weighed by words where there is none.
     pub wait_for_encoder: bool,
-    /// How long to wait for it.
+    /// How long to wait for the encoder.
     pub call: CallConfig,
 }
 
@@ -130,9 +128,9 @@ pub fn integration<'scope>(
 struct Integration {
     config: IntegrationConfig,
     attention: Attention,
-    /// The encoder that has to be waited for, where it is.
+    /// The encoder that does not answer at once, where it is used.
     embed: Option<Arc<Embed>>,
-    /// The encoder that is called in place, where there is one.
+    /// The encoder that answers at once, where there is one.
     encoder: Option<Arc<dyn Encoder>>,
 }
 
@@ -173,7 +171,7 @@ impl Decide for Integration {
             let compared = compared(&texts(turn), self.encoder.as_deref())?;
             return Ok(self.weigh(turn, &compared));
         }
-        // Where there is nothing to weigh, no model is asked.
+        // Without items to weigh, no model is asked.
         let is_empty = items(turn).is_empty();
         Ok(if is_empty { Step::decided(Weighed::default()) } else { Step::ask(texts(turn)) })
     }
@@ -189,7 +187,7 @@ impl Decide for Integration {
         Weighed::default()
     }
 
-    /// What there is no room for goes behind what is selected.
+    /// Moves evidence that is left out behind the selected evidence.
     fn write(&self, turn: &mut TurnInFlight, weighed: Weighed) {
         for (place, attention, left_out) in weighed.evidence {
             let evidence = &mut turn.evidence[place];
@@ -201,7 +199,7 @@ impl Decide for Integration {
     }
 }
 
-/// What texts are compared by; by words where no encoder is at hand.
+/// Makes texts ready to compare; by words where there is no encoder.
 fn compared(texts: &[String], encoder: Option<&dyn Encoder>) -> Result<Vec<Compared>, Fault> {
     let Some(encoder) = encoder.filter(|_| texts.len() > 1) else {
         return Ok(texts.iter().map(|text| Compared::new(text, None)).collect());
@@ -214,12 +212,12 @@ fn compared(texts: &[String], encoder: Option<&dyn Encoder>) -> Result<Vec<Compa
     Ok(texts.iter().zip(vectors).map(|(text, of)| Compared::new(text, Some(of))).collect())
 }
 
-/// What is weighed.
+/// A text to weigh.
 #[derive(Clone, Copy, Debug)]
 enum Item<'t> {
     /// Selected evidence, by its place.
     Evidence(usize, &'t Evidence),
-    /// An exchange that was recalled, by its place.
+    /// A recalled exchange, by its place.
     Exchange(usize, &'t Recalled),
 }
 
@@ -234,13 +232,13 @@ impl Item<'_> {
     }
 }
 
-/// What an exchange is compared by: query, response and the passage that answers best, a line each.
+/// The text of an exchange to compare: query, response and the passage that answers best, a line each.
 pub fn text_of_exchange(entry: &HistoryEntry, passage: Option<&Passage>) -> String {
     let passage = passage.map(|passage| passage.text.clone());
     text_of(entry).into_iter().chain(passage).collect::<Vec<_>>().join("\n")
 }
 
-/// Selected evidence in its order, then the exchanges as they were recalled.
+/// Selected evidence in its order, then the exchanges in the order of recall.
 fn items(turn: &TurnInFlight) -> Vec<Item<'_>> {
     let evidence = turn.evidence.iter().enumerate();
     let evidence = evidence.filter(|(_, evidence)| evidence.selected);
@@ -249,17 +247,17 @@ fn items(turn: &TurnInFlight) -> Vec<Item<'_>> {
     evidence.chain(exchanges.map(|(place, recalled)| Item::Exchange(place, recalled))).collect()
 }
 
-/// The query, then each item in words.
+/// The texts of the query and of each item.
 fn texts(turn: &TurnInFlight) -> Vec<String> {
     let query = turn.context.query().to_owned();
     let items = items(turn);
     std::iter::once(query).chain(items.iter().map(Item::text)).collect()
 }
 
-/// What became of a turn's items.
+/// The items of a turn, weighed.
 #[derive(Clone, Debug, Default, PartialEq)]
 struct Weighed {
-    /// The evidence that was weighed, by place: its share, and whether there is no room for it.
+    /// Weighed evidence: its place, its share, and whether it is left out.
     evidence: Vec<(usize, Score, bool)>,
     history: Vec<Attended>,
 }

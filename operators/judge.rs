@@ -1,8 +1,9 @@
-//! Consistency by a table that was trained for it: how near a response is to what a response to this evidence
-//! says, whatever words it takes; 0 where words, numbers or denials contradict.
+//! Consistency by a table that was trained for it: how near a response is to the responses that such evidence
+//! leads to, whatever their words; 0 where numbers or denials contradict the evidence.
 //!
-//! The nearness is the cosine of two vectors, of the response and of the piece of evidence, or of the sentence
-//! of it that is nearest; a calibration makes a score of it that is one half where both are as likely.
+//! The nearness is the cosine of two vectors: that of the response, and that of the piece of evidence or of
+//! its nearest sentence. A calibration turns the cosine into a score, which is one half where agreement and
+//! disagreement are equally likely.
 
 mod words;
 
@@ -15,7 +16,7 @@ use unicode_segmentation::UnicodeSegmentation;
 
 pub use words::ResponseWords;
 
-/// Judges by a table. Clones share it.
+/// Judges consistency by a table. Clones share the table.
 #[derive(Clone)]
 pub struct Judge {
     encoder: Arc<dyn Encoder>,
@@ -23,7 +24,7 @@ pub struct Judge {
 }
 
 impl Judge {
-    /// By an encoder that takes microseconds, and its calibration.
+    /// Judges by an encoder that takes microseconds, and its calibration.
     pub fn new(encoder: Arc<dyn Encoder>, calibration: Calibration) -> Self {
         Self { encoder, calibration }
     }
@@ -31,7 +32,7 @@ impl Judge {
     /// How well a response agrees with each piece of evidence, 0..=1.
     ///
     /// # Errors
-    /// The encoder fails.
+    /// If the encoder fails.
     pub fn judge(&self, response: &str, evidence: &[&Evidence]) -> Result<Vec<f64>, EncodeError> {
         let words = ResponseWords::of(response);
         let mut texts = vec![response];
@@ -39,7 +40,7 @@ impl Judge {
         for piece in evidence {
             texts.push(&piece.text);
             let sentences: Vec<&str> = piece.text.unicode_sentences().collect();
-            // A row is one, whatever its values look like.
+            // A row counts as one sentence, whatever punctuation its values have.
             if sentences.len() > 1 && piece.row.is_none() {
                 texts.extend(sentences);
             }
@@ -70,7 +71,7 @@ mod tests {
     use super::*;
     use crate::testing::document;
 
-    /// Of the sea, of bread, and how long a text is beside.
+    /// Two dimensions: whether a text is about sailing, and whether it is about bread.
     struct Tastes;
 
     impl Encoder for Tastes {

@@ -1,9 +1,10 @@
-//! Likeness in meaning between facts and a dialogue: the cosine of their vectors. What
-//! [`ranking`](crate::ranking) does with words, this does with what an encoder makes of them.
+//! Likeness in meaning between facts and a dialogue: the cosine of their vectors. It is to an encoder's
+//! vectors what [`ranking`](crate::ranking) is to words.
 //!
-//! Facts of the snapshot have their vectors in a file ([`FactVectors`]). A fact that was put while
-//! turns flow has a vector in [`LiveRows`] before any turn sees it, where the encoder takes its
-//! time; by one that takes microseconds it is encoded when it is a candidate first, and remembered.
+//! Facts of the snapshot have their vectors in a file ([`FactVectors`]). Facts that are added while turns
+//! flow get theirs in one of two ways. Where the encoder does not answer at once, their vectors are in
+//! [`LiveRows`] before any turn sees the facts. An encoder that takes microseconds encodes a fact when it is
+//! a candidate for the first time, and the vector is kept.
 
 mod nearest;
 
@@ -20,52 +21,52 @@ use crate::flow::TurnInFlight;
 
 pub use nearest::Searched;
 
-/// Facts beyond the snapshot whose vectors are remembered; then all are forgotten.
+/// Most facts beyond the snapshot whose vectors are kept; beyond it, all of them are dropped.
 const MOST_REMEMBERED: usize = 65_536;
 
 type RowsByText = FxHashMap<Box<str>, Box<[u8]>>;
 
-/// Vectors of facts beyond the snapshot, made while they were learned.
+/// Vectors of facts beyond the snapshot, made when the facts were learned.
 pub trait LiveRows: Send + Sync {
-    /// The row ([`quantise`]) of a fact by its words ([`verbalise`]), where it has one.
+    /// The row ([`quantise`]) of a fact, given its words ([`verbalise`]), where it has one.
     fn row(&self, text: &str) -> Option<Arc<[u8]>>;
 }
 
-/// What facts are ranked by in meaning. One per worker; cheap to clone.
+/// Ranks facts by meaning. One per worker; cheap to clone.
 #[derive(Clone)]
 pub struct FactMeaning {
     vectors: Arc<FactVectors>,
-    /// The encoder that made them, where it can be called in place.
+    /// The encoder that made the vectors, where it answers at once.
     encoder: Option<Arc<dyn Encoder>>,
-    /// The rows of facts that were learned, where the encoder cannot be called in place.
+    /// The rows of facts beyond the snapshot, where the encoder does not answer at once.
     live: Option<Arc<dyn LiveRows>>,
-    /// How it embeds dialogues itself, where the turn's own vector is by another encoder.
+    /// How to embed dialogues here, where the turn's own vector is by another encoder.
     own: Option<LatestUtterances>,
-    /// The facts that are searched where a dialogue names none; without them nothing is.
+    /// The facts to search where a dialogue names none; `None` turns that search off.
     searched: Option<Searched>,
     /// The rows of facts beyond the snapshot, by their words.
     remembered: Rc<RefCell<RowsByText>>,
 }
 
 impl FactMeaning {
-    /// Meaning as the vectors have it, and as the encoder that made them gives it for facts beyond
-    /// the snapshot, where it can be called in place.
+    /// Ranks by these vectors, and by those of `encoder` for facts beyond the snapshot. `encoder` made the
+    /// vectors, and answers at once.
     pub fn new(vectors: Arc<FactVectors>, encoder: Option<Arc<dyn Encoder>>) -> Self {
         Self { vectors, encoder, live: None, own: None, searched: None, remembered: Rc::default() }
     }
 
-    /// The same, with the vectors of facts beyond the snapshot made elsewhere.
+    /// The same, with vectors of facts beyond the snapshot that are made elsewhere.
     pub fn with_live(self, live: Arc<dyn LiveRows>) -> Self {
         Self { live: Some(live), ..self }
     }
 
-    /// The same, with facts that are searched where a dialogue names none.
+    /// The same, with facts to search where a dialogue names none.
     pub fn with_searched(self, searched: Searched) -> Self {
         Self { searched: Some(searched), ..self }
     }
 
-    /// Meaning by an encoder that is called in place, where the turns' own vectors are by another
-    /// one: dialogues are embedded here once more.
+    /// Ranks by an encoder that answers at once, where the turns' own vectors are by another one: dialogues
+    /// are embedded once more here.
     pub fn beside(
         vectors: Arc<FactVectors>,
         encoder: Arc<dyn Encoder>,
@@ -74,7 +75,7 @@ impl FactMeaning {
         Self { own: Some(latest), ..Self::new(vectors, Some(encoder)) }
     }
 
-    /// A turn's dialogue, to compare facts with; `None` where it has no vector.
+    /// A turn's dialogue, to compare facts with; `None` where it has no vector, or one of another length.
     pub fn of<'m>(&'m self, turn: &TurnInFlight, graph: View<'m>) -> Option<Dialogue<'m>> {
         let query = match (&self.own, &self.encoder) {
             (Some(latest), Some(encoder)) => {
@@ -87,7 +88,7 @@ impl FactMeaning {
         fits.then_some(Dialogue { meaning: self, graph, query })
     }
 
-    /// The cosine of a fact beyond the snapshot, encoded here where nobody else does that.
+    /// The cosine of a fact beyond the snapshot, encoded here unless [`LiveRows`] has its row.
     fn remembered(&self, text: String, query: &QueryVector) -> Option<f32> {
         if let Some(live) = &self.live {
             return Row::read(&live.row(&text)?).map(|row| query.cosine(row));
@@ -116,8 +117,8 @@ pub struct Dialogue<'m> {
 }
 
 impl Dialogue<'_> {
-    /// How like in meaning a fact is, 0..=1: the cosine, where it is above 0. `None` where the
-    /// fact has no vector.
+    /// The likeness of a fact in meaning, 0..=1: the cosine, 0 where that is negative. `None` where the fact
+    /// has no vector.
     pub fn likeness(&self, fact: &Fact) -> Option<f64> {
         let snapshot: &Graph = self.graph.graph();
         let cosine = match self.meaning.vectors.of(snapshot, fact) {

@@ -1,5 +1,5 @@
-//! What the stages promise together, over random graphs and dialogues: the chain from the gate to
-//! the response, checked against the records that leave.
+//! Properties of the stages together, from the gate to the response, over random graphs and dialogues:
+//! the tests check the finished turns.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -66,7 +66,7 @@ const SAYINGS: [&str; 15] = [
     "天坛公园子在哪里？",
 ];
 
-/// All stages in a row, every turn retrieved for.
+/// Runs all stages; every turn retrieves.
 fn respond(facts: &str, dialogues: &[Vec<String>]) -> Vec<TurnInFlight> {
     let graph = graph(facts);
     let turns = dialogues.iter().enumerate().map(|(at, lines)| {
@@ -127,7 +127,7 @@ fn check(drafted: &TurnInFlight) {
     }
     let sentences = drafted.draft.text.matches(['.', '!', '?', '。', '！', '？']).count();
     assert!((1..=3).contains(&sentences), "{}", drafted.draft.text);
-    // "can", from a relation that only denies: none of the graph's facts says what one can do.
+    // The graph's relation with "can" only denies: no fact says what a thing can do.
     for ability in [" can sleep", " can walk", " can rain"] {
         assert!(!drafted.draft.text.contains(ability), "{}", drafted.draft.text);
     }

@@ -1,10 +1,10 @@
-//! The prompted form of a stage: a language model is given the turn in a prompt, and answers with
-//! JSON that follows the stage's schema.
+//! The prompted form of a stage: a language model gets the turn in a prompt, and answers with JSON that
+//! follows the stage's schema.
 //!
-//! One mechanism for all stages: a [`Template`] with the turn's slots filled, each behind a
-//! [`fence`]; the model asked once or, where it is to think first, twice; the answer read, and asked
-//! for once more where it cannot be. A stage has a [`Prompt`] for that and implements `Prompted`:
-//! what of a turn fills a slot, and what it makes of an answer, are its own.
+//! All stages share one mechanism. A [`Template`]'s slots are filled from the turn, each behind a [`fence`].
+//! The model is asked once or, where it thinks first, twice; and once more where its answer cannot be read.
+//! A stage has a [`Prompt`] that does this, and implements `Prompted`, which says how a turn fills the slots,
+//! and how an answer becomes a decision.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -53,8 +53,8 @@ pub enum Think {
 pub struct PromptedConfig {
     /// Which of `[language_models]` is asked, by its name there.
     pub model: String,
-    /// The prompt: a name that ships (`turnstream prompts list`), or the path of a file. Where it
-    /// is not set, the stage's own.
+    /// The prompt: the name of one that ships (`turnstream prompts list`), or the path of a file. If not
+    /// set, the stage's default prompt.
     pub prompt: Option<String>,
     /// When the model is asked to think, where the prompt says how.
     pub think: Think,
@@ -64,7 +64,7 @@ pub struct PromptedConfig {
     /// The sampling temperature, from 0 (always the likeliest token) to 2.
     #[schemars(range(min = 0.0, max = 2.0))]
     pub temperature: f32,
-    /// Seeds the sampling.
+    /// The seed of the sampling.
     pub seed: u64,
     /// How long to wait for the model, and how often to ask.
     pub call: CallConfig,
@@ -88,7 +88,7 @@ impl PromptedConfig {
     /// Checks the ranges.
     ///
     /// # Errors
-    /// [`Refused`] by key.
+    /// [`Refused`] names the first key that is out of range.
     pub fn check(&self, stage: Stage) -> Result<(), Refused> {
         check_bound(stage, "prompted.max_tokens", self.max_tokens, u32::MAX)?;
         let value = f64::from(self.temperature);
@@ -110,7 +110,7 @@ pub struct StagePrompts {
 }
 
 impl StagePrompts {
-    /// Whether they say how to think.
+    /// Whether the prompts say how to think.
     fn think(&self) -> bool {
         self.english.think().is_some() && self.chinese.think().is_some()
     }
@@ -124,10 +124,10 @@ impl StagePrompts {
     }
 }
 
-/// What is said around a prompt, in one language.
+/// The fixed sentences around a prompt, in one language.
 struct Wording {
     fences: &'static str,
-    /// Where the thought stands in the answer.
+    /// Tells the model which property of the answer holds the thought.
     first_in: fn(&str) -> String,
     unusable: fn(&str) -> String,
 }
@@ -146,23 +146,23 @@ static CHINESE: Wording = Wording {
     unusable: |reason| format!("这是你的回答，但无法使用：{reason}。请重新正确地回答。"),
 };
 
-/// What a stage adds that has a prompted form.
+/// What a stage adds to its [`Decide`] for a prompted form.
 pub(crate) trait Prompted: Decide {
-    /// What the model answers.
+    /// The type of the model's answer.
     type Answer: PromptAnswer;
 
-    /// Whether a decision names the model itself; else the turn's `models` does.
+    /// Whether the stage's decision names the model; else the turn's `models` does.
     const NAMES_ITS_MODEL: bool = false;
     /// Whether the model is asked once more where its answer is empty or cannot be used.
     const REPEATS: bool = true;
 
-    /// What of a turn fills a slot; nothing where there is nothing.
+    /// The text of a turn that fills a slot; empty where the turn has none.
     fn fill(&self, turn: &Self::Turn, slot: Slot) -> String;
 
-    /// What the stage makes of an answer.
+    /// Makes a decision from an answer.
     ///
     /// # Errors
-    /// The answer cannot be used; the model is then asked once more.
+    /// If the answer cannot be used; the model is then asked once more.
     fn understand(
         &self,
         turn: &Self::Turn,
@@ -170,25 +170,25 @@ pub(crate) trait Prompted: Decide {
     ) -> Result<Self::Decision, Fault>;
 }
 
-/// What a model said to a stage.
+/// A model's answer to a stage.
 #[derive(Clone, Debug)]
 pub(crate) struct Answered<A> {
     pub answer: A,
-    /// What it thought before, on one line; empty where it did not.
+    /// The model's thought, on one line; empty where it did not think.
     pub thought: String,
-    /// How sure it was, where it says.
+    /// The model's confidence, where it gives one.
     pub confidence: Option<Confidence>,
-    /// Which model it was, by which prompt.
+    /// The model, and the prompt that it was asked by.
     pub model: ModelUsed,
 }
 
-/// What prompted forms are made from: the language models of a process, and the prompts of its
-/// stages. Cheap to clone.
+/// The language models of a process and the prompts of its stages, from which prompted forms are made. Cheap
+/// to clone.
 #[derive(Clone, Default)]
 pub struct Prompting {
     /// The language models, by their names in the configuration.
     pub language_models: LanguageModels,
-    /// The prompts of the stages; those that ship, where a stage has none here.
+    /// The prompts of the stages. A stage without one here uses its default prompt.
     pub prompts: Prompts,
 }
 
@@ -207,8 +207,8 @@ pub struct Prompt {
 }
 
 impl Prompting {
-    /// The prompted form of a stage whose model answers `A`, where it is configured; `None` also
-    /// where there is no such model, which the configuration refuses.
+    /// The prompted form of a stage whose model answers with `A`. `None` where it is not configured, or there
+    /// is no such model (which the check of the configuration refuses).
     pub(crate) fn prompt<A: PromptAnswer>(
         &self,
         stage: Stage,
@@ -231,28 +231,28 @@ impl Prompting {
 }
 
 impl Prompt {
-    /// The same, whose answers are told to who reads along, as they are written.
+    /// Streams answers to this listener while the model writes them.
     pub(crate) fn heard_by(self, listener: Option<Listener>) -> Self {
         Self { listener, ..self }
     }
 
-    /// Whom it asks.
+    /// The call of the model.
     pub(crate) fn call(&self) -> Call {
         Call::new(Arc::clone(&self.model), &self.config.call)
     }
 
-    /// What the model calls itself.
+    /// The name of the model.
     pub(crate) fn model(&self) -> &str {
         self.model.name()
     }
 
-    /// Whether the turn's prompt shows what fills a slot.
+    /// Whether the turn's prompt has a slot.
     pub(crate) fn shows(&self, turn: &impl InFlight, slot: Slot) -> bool {
         self.templates.of(turn.context()).0.shows(slot)
     }
 
-    /// The first question about a turn: for a thought, where the model is to think first and the
-    /// prompts say how, else for the answer.
+    /// The first question about a turn: for a thought, where the model thinks first and the prompts say how;
+    /// else for the answer.
     pub(crate) fn begin<S: Prompted>(&self, stage: &S, turn: &S::Turn) -> Step<S::Decision> {
         let answer = self.question(stage, turn, String::new());
         if self.config.think != Think::First || !self.templates.think() {
@@ -260,15 +260,15 @@ impl Prompt {
         }
         let think = self.templates.of(turn.context()).0.think();
         let thought = self.request(stage, turn, AskedFor::Think, think.map(Cow::from).into_iter());
-        // Where no thought comes, the answer is asked for without.
+        // Where the thought fails, the answer is asked for without one.
         Step::Ask(Question::new(thought).or(answer))
     }
 
-    /// What follows from an answer: the question behind a thought, the decision, or the same
+    /// The step after an answer: the question for the answer after a thought, the decision, or the same
     /// question once more.
     ///
     /// # Errors
-    /// The answer cannot be used, and was asked for twice.
+    /// If the answer cannot be used, and the question may not be repeated.
     pub(crate) fn read<S: Prompted>(
         &self,
         stage: &S,
@@ -288,10 +288,10 @@ impl Prompt {
         }
     }
 
-    /// The same of a stage that asks nobody but by its prompt, where it has one.
+    /// [`Self::read`] for a stage that asks only by its prompt, if it has one.
     ///
     /// # Errors
-    /// As for [`Self::read`]; or the stage has no prompt, and nobody can have answered.
+    /// As for [`Self::read`], or if the stage has no prompt, and so cannot have asked.
     pub(crate) fn read_by<S: Prompted>(
         prompt: Option<&Self>,
         stage: &S,
@@ -341,7 +341,7 @@ impl Prompt {
         if S::REPEATS { question.repeated() } else { question }
     }
 
-    /// What is asked where the answer could not be used.
+    /// The request after an answer that could not be used: the same, with that answer and the reason.
     fn again(
         &self,
         turn: &impl InFlight,
@@ -363,7 +363,7 @@ impl Prompt {
         request
     }
 
-    /// A request with the turn's material and these parts behind it.
+    /// A request with the turn's material, followed by these parts.
     fn request<'p, S: Prompted>(
         &self,
         stage: &S,

@@ -1,13 +1,14 @@
-//! Relevance: how relevant is each piece of evidence to what is said? (UniMS-RAG, L_sim; table 1.)
+//! Relevance: how relevant is each piece of evidence to the dialogue? (UniMS-RAG, L_sim; table 1.)
 //!
-//! Every source scores what it gives on a scale of its own. Here one judge scores all, 0..=1, so that facts,
-//! rows, sentences and passages can be compared: the unified model by its evaluation tokens, one piece at a
-//! time, none seeing another (the evidence attention mask); a model that scores pairs of texts, calibrated; or
-//! a language model, which sees all pieces in one prompt and is told to judge each by itself.
+//! Every source scores its evidence on a scale of its own. This stage has one judge score all of it, 0..=1,
+//! so that facts, rows, sentences and passages can be compared. The judge is the unified model by its
+//! evaluation tokens, which sees one piece at a time (the evidence attention mask); a model that scores
+//! pairs of texts, calibrated; or a language model, which sees all pieces in one prompt and is told to
+//! judge each by itself.
 //!
-//! Key: none. State: none. The pieces that retrieval holds for most relevant are judged, and go on by falling
-//! relevance within their source; the others are left out. Off, and where it fails and may degrade, all goes
-//! on as retrieval scored it. It never says what will be used.
+//! Key: none. State: none. The stage judges the pieces that retrieval scored highest, and orders them by
+//! falling relevance within their source; it leaves the others out. Where the stage is off, or fails and may
+//! degrade, all evidence keeps the scores of retrieval. It never decides which evidence is used.
 
 use std::sync::Arc;
 
@@ -34,11 +35,11 @@ use crate::unified::exchanges;
 
 const STAGE: Stage = Stage::Relevance;
 
-/// Who can judge evidence.
+/// Which judge scores evidence.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum RelevanceForm {
-    /// Nobody: evidence stays as retrieval scored it.
+    /// None: evidence keeps the scores of retrieval.
     Off,
     /// The unified model.
     Learned,
@@ -52,20 +53,20 @@ pub enum RelevanceForm {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct RelevanceConfig {
-    /// Who judges: `off`, nobody; `learned`, the unified model (`models.unified`); `encoder`, the model that
-    /// scores pairs of texts (`models.scorer`); `prompted`, a language model.
+    /// Which judge scores evidence: none (`off`), the unified model (`learned`, `models.unified`), the
+    /// model that scores pairs of texts (`encoder`, `models.scorer`), or a language model (`prompted`).
     pub form: RelevanceForm,
     /// How the language model of the prompted form is asked.
     pub prompted: PromptedConfig,
-    /// What becomes of a turn that the stage fails on.
+    /// What happens to a turn where the stage fails.
     pub on_failure: OnFailure,
-    /// Most pieces of evidence that are judged, those that retrieval holds for most relevant; the others
-    /// are left out. 1..=32.
+    /// Most pieces of evidence that are judged, those that retrieval scored highest; the others are left
+    /// out. 1..=32.
     pub max_judged: u32,
-    /// The calibration of the encoder's score s, 0 to 1: the relevance is σ(slope · ln(s ÷ (1 − s)) +
+    /// The slope that calibrates the encoder's score s, 0 to 1: relevance is σ(slope · ln(s ÷ (1 − s)) +
     /// offset). Above 0.
     pub calibration_slope: f64,
-    /// The offset in it.
+    /// The offset in that calibration.
     pub calibration_offset: f64,
     /// How long to wait for the unified model, or the encoder.
     pub call: CallConfig,
@@ -128,7 +129,7 @@ struct EvidenceRelevance {
     judge: RelevanceJudge,
 }
 
-/// Who judges.
+/// The judge.
 enum RelevanceJudge {
     Unified(Arc<Unified>),
     Encoder(Arc<Scorer>),
@@ -136,7 +137,7 @@ enum RelevanceJudge {
 }
 
 impl EvidenceRelevance {
-    /// Nothing where nobody judges.
+    /// `None` where no judge is configured.
     fn new(config: RelevanceConfig, context: &StageContext) -> Option<Self> {
         let judge = match config.form {
             RelevanceForm::Off => None,
@@ -150,7 +151,7 @@ impl EvidenceRelevance {
         Some(Self { judge: judge?, config, sources: Arc::clone(&context.sources) })
     }
 
-    /// The pieces that are judged, in their order.
+    /// The pieces to judge, in their order.
     fn judged<'t>(&self, turn: &'t TurnInFlight) -> impl ExactSizeIterator<Item = &'t Evidence> {
         asked_about(&turn.candidates, self.config.max_judged).into_iter().map(|(_, piece)| piece)
     }
@@ -171,7 +172,7 @@ impl EvidenceRelevance {
     }
 }
 
-/// What a judge says: a relevance for each piece that it was asked about, 0..=1; nothing where it failed.
+/// The scores of a judge: a relevance for each piece that it was asked about, 0..=1; `None` where it failed.
 type RelevanceScores = Option<Vec<f64>>;
 
 impl Decide for EvidenceRelevance {
@@ -193,7 +194,7 @@ impl Decide for EvidenceRelevance {
         })
     }
 
-    /// Where there is nothing to judge, nobody is asked.
+    /// Without evidence, no judge is asked.
     fn concerns(&self, turn: &TurnInFlight) -> bool {
         turn.candidates.iter().next().is_some()
     }
@@ -279,7 +280,7 @@ fn calibrated(score: f32, slope: f64, offset: f64) -> f64 {
     1.0 / (1.0 + (-(slope * logit + offset)).exp())
 }
 
-/// The kinds that a turn's plan asked, each once, in its order.
+/// The kinds of sources in a turn's plan, each once, in the order of the plan.
 fn kinds(turn: &TurnInFlight, sources: &Sources) -> Vec<SourceKind> {
     let planned = turn.plan.0.iter();
     let mut kinds = Vec::new();
@@ -294,11 +295,11 @@ fn kinds(turn: &TurnInFlight, sources: &Sources) -> Vec<SourceKind> {
 /// The kind of the source that a piece of evidence is from.
 fn kind_of(evidence: &Evidence, sources: &Sources) -> SourceKind {
     let source = sources.of_name(evidence.source.as_str());
-    // Facts bear the name of the collection that they are from.
+    // The source of a fact is the name of its collection.
     source.map_or(SourceKind::Graph, |source| source.config.kind)
 }
 
-/// The pieces that are judged, each with its place among all, in that order.
+/// The pieces to judge, each with its place among all, in that order.
 fn asked_about(candidates: &Candidates, most: u32) -> Vec<(usize, &Evidence)> {
     let mut all: Vec<(usize, &Evidence)> = candidates.iter().enumerate().collect();
     all.sort_by(|(_, a), (_, b)| b.relevance.get().total_cmp(&a.relevance.get()));

@@ -1,4 +1,4 @@
-//! Self-refinement: the response made anew from better evidence. (UniMS-RAG, algorithm 1.)
+//! Self-refinement: makes the response anew from better evidence. (UniMS-RAG, algorithm 1.)
 //!
 //! ```text
 //!  scored drafts ──▶ refine ──▶ done
@@ -7,17 +7,17 @@
 //!        └────────────────────────── feedback ───────────────────────┘
 //! ```
 //!
-//! The score of a piece of selected evidence is its relevance × its consistency with the draft. The α lowest
-//! (`replaced`) are dropped; in the place of each comes the next evidence of the same source that no draft was
-//! made from, of what retrieval found and fact selection kept in the record. The response is made anew by the
-//! stages that made it, and so on for at most `steps` rounds. As in the algorithm the last draft is the response:
-//! the drafts' scores are of different evidence, and so never compared.
+//! The score of a piece of selected evidence is its relevance × its consistency with the draft. Each round
+//! drops the α lowest (`replaced`). The next evidence of the same source that no draft was made from replaces
+//! each of them, if retrieval found some and fact selection kept it in the record. Then the same stages make
+//! the response anew, for at most `steps` rounds. As in the algorithm, the last draft is the response: drafts
+//! have scores for different evidence, so the scores of two drafts are never compared.
 //!
-//! Key: none. State: none; the rounds stand in the turn, and go into its response. A round ends it where
-//! nothing is to be dropped: every score is good enough, or the last piece of evidence would go. Never for the
-//! NULL plan, nor where generation or consistency failed. A round whose generation fails is taken
-//! back: the draft before it stands, and the response names the stage under `degraded`. No round asks a model
-//! again what it was asked in another one: what it is asked about has changed.
+//! Key: none. State: none; the turn carries the rounds, and its response lists them. Refinement ends early
+//! where there is nothing to drop: every score is good enough, or the last piece of evidence would go.
+//! There is no refinement for the NULL plan, nor where generation or consistency failed. A round whose
+//! generation fails is taken back: the draft before it is the response, which names the stage under
+//! `degraded`. No round repeats a question of an earlier one, since the evidence in it has changed.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -43,19 +43,19 @@ const STAGE: Stage = Stage::SelfRefinement;
 /// Most rounds that may be configured.
 const MOST_STEPS: u32 = 5;
 
-/// How often and from what responses are made anew.
+/// How often responses are made anew, and which evidence is replaced.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct SelfRefinementConfig {
-    /// Rounds at most, 0..=5; 0 switches it off. Each asks what generation and consistency ask once more. More
-    /// than 0 needs `consistency.form`.
+    /// Rounds at most, 0..=5; 0 switches the stage off. Each round asks the models of generation and
+    /// consistency once more. More than 0 needs `consistency.form`.
     pub steps: u32,
-    /// α: pieces of evidence that a round drops at most, those of the lowest scores; 1..=32.
+    /// α: pieces of evidence that a round drops at most, those with the lowest scores; 1..=32.
     pub replaced: u32,
-    /// The score from which on a piece of evidence is never dropped, 0..=1. 1 drops all that is not perfect,
-    /// as in the paper.
+    /// Least score at which a piece of evidence is never dropped, 0..=1. With 1, as in the paper, every piece
+    /// that is not perfect may be dropped.
     pub good_enough: f64,
-    /// What becomes of a turn that the stage fails on; `degrade`: the draft stands as it is.
+    /// What happens to a turn where the stage fails; `degrade`: the draft is the response.
     pub on_failure: OnFailure,
 }
 
@@ -81,10 +81,10 @@ impl StageConfig for SelfRefinementConfig {
     }
 }
 
-/// The stage, and those that make a response anew.
+/// The configuration of the stage, and of the stages that make a response anew.
 #[derive(Clone, Debug, Default)]
 pub struct RefiningConfig {
-    /// How often, and from what.
+    /// How often responses are made anew, and which evidence is replaced.
     pub self_refinement: SelfRefinementConfig,
     /// Whether one judge scored the relevance of all evidence ([`relevance`](mod@crate::relevance)).
     pub is_relevance_judged: bool,
@@ -92,7 +92,7 @@ pub struct RefiningConfig {
     pub integration: IntegrationConfig,
     /// How the response is worded.
     pub generation: GenerationConfig,
-    /// How it is held against its evidence.
+    /// How it is compared with its evidence.
     pub consistency: ConsistencyConfig,
 }
 
@@ -108,7 +108,7 @@ pub fn self_refinement<'scope>(
     if refining.steps == 0 || judging.form == ConsistencyForm::Off {
         return (turns, empty(scope));
     }
-    // A draft is there already: where the next one fails, it stands.
+    // There is a draft already: where the next one fails, that draft is the response.
     let weighing = IntegrationConfig { on_failure: OnFailure::Degrade, ..config.integration };
     let wording = GenerationConfig { on_failure: OnFailure::Degrade, ..config.generation };
     let (feedback, again) = scope.feedback::<Vec<TurnInFlight>>(1);
@@ -122,7 +122,7 @@ pub fn self_refinement<'scope>(
     (done, scope.concatenate([faults, weighing_faults, wording_faults, judging_faults]))
 }
 
-/// The stage that decides about a draft.
+/// The stage that decides whether a draft is the response.
 struct SelfRefinement {
     config: SelfRefinementConfig,
     is_relevance_judged: bool,
@@ -156,27 +156,27 @@ impl DecideByRules for SelfRefinement {
     }
 }
 
-/// What becomes of a draft.
+/// What happens to a draft.
 #[derive(Clone, Debug, PartialEq)]
 enum RoundDecision {
     /// It is the response.
     Done,
-    /// It failed: the one before it is the response.
+    /// It failed: the draft before it is the response.
     TakenBack,
-    /// It is put aside.
+    /// It is put aside, and the response made anew.
     Anew(Change),
 }
 
-/// What the next draft is made from instead.
+/// The change of evidence for the next draft.
 #[derive(Clone, Debug, PartialEq)]
 struct Change {
-    /// The evidence of this one, in its order.
+    /// The scored evidence of this draft, in its order.
     scored: Vec<ScoredEvidence>,
-    /// Places of what is dropped, the lowest score first, each with that of what comes in.
+    /// The places of dropped evidence, the lowest score first, each with the place of its replacement.
     dropped: Vec<(usize, Option<usize>)>,
 }
 
-/// Decides about a draft. (Algorithm 1, lines 6–14.)
+/// Decides whether a draft is the response. (Algorithm 1, lines 6–14.)
 fn refine(
     turn: &TurnInFlight,
     config: &SelfRefinementConfig,
@@ -200,12 +200,12 @@ fn refine(
     RoundDecision::Anew(Change { scored, dropped })
 }
 
-/// The selected pieces that were held against the draft, each with its place.
+/// The selected pieces that have a consistency with the draft, each with its place.
 fn scored(evidence: &[Evidence], is_relevance_judged: bool) -> Vec<(usize, ScoredEvidence)> {
     let selected = evidence.iter().enumerate().filter(|(_, evidence)| evidence.selected);
     let scored = selected.filter_map(|(place, evidence)| {
         let consistency = evidence.consistency?;
-        // Scores that sources gave on scales of their own say nothing beside each other.
+        // Sources score on scales of their own, so their scores cannot be compared.
         let relevance = is_relevance_judged.then_some(evidence.relevance);
         let score = Score::new(relevance.map_or(1.0, Score::get) * consistency.get());
         Some((place, ScoredEvidence { id: evidence.id.clone(), relevance, consistency, score }))
@@ -213,8 +213,8 @@ fn scored(evidence: &[Evidence], is_relevance_judged: bool) -> Vec<(usize, Score
     scored.collect()
 }
 
-/// The places of the scores that are dropped, the lowest first and of equals the later one: at most `replaced` (α),
-/// and none that is good enough. (Algorithm 1, lines 7 and 8.)
+/// The places of the scores to drop, the lowest first and of equals the later one: at most `replaced` (α),
+/// and none that is at least `good_enough`. (Algorithm 1, lines 7 and 8.)
 pub fn lowest(scores: &[f64], replaced: u32, good_enough: f64) -> Vec<usize> {
     let mut lowest: Vec<usize> =
         (0..scores.len()).filter(|place| scores[*place] < good_enough).collect();
@@ -223,7 +223,7 @@ pub fn lowest(scores: &[f64], replaced: u32, good_enough: f64) -> Vec<usize> {
     lowest
 }
 
-/// What is dropped, each with what comes in its place.
+/// The places of the evidence to drop, each with the place of its replacement.
 fn dropped(
     turn: &TurnInFlight,
     scored: &[(usize, ScoredEvidence)],
@@ -241,13 +241,13 @@ fn dropped(
     }
     let selected = turn.evidence.iter().filter(|evidence| evidence.selected).count();
     if taken.is_empty() && dropped.len() == selected {
-        // Some evidence stays: the best of it.
+        // The best piece stays, so that some evidence is left.
         dropped.pop();
     }
     dropped
 }
 
-/// The place of the next evidence of the same source that no draft was made from, and that is not taken.
+/// The place of the next evidence of the same source that no draft was made from, and that replaces no other.
 fn next_unseen(turn: &TurnInFlight, dropped: usize, taken: &[usize]) -> Option<usize> {
     let (evidence, rounds) = (&turn.evidence, &turn.refinement.rounds);
     let was_there = |id: &EvidenceId| {
@@ -265,7 +265,8 @@ fn next_unseen(turn: &TurnInFlight, dropped: usize, taken: &[usize]) -> Option<u
     next.map(|(place, _)| place)
 }
 
-/// Facts bear the name of the collection that they are from; their source is the graph.
+/// Whether two pieces are of one source. Facts have the name of their collection as source, but all of them
+/// are of the graph.
 fn is_of_the_same_source(one: &Evidence, other: &Evidence) -> bool {
     match (&one.fact, &other.fact) {
         (Some(_), Some(_)) => true,
@@ -274,7 +275,7 @@ fn is_of_the_same_source(one: &Evidence, other: &Evidence) -> bool {
     }
 }
 
-/// The draft before is the response again, as if the last round had not been.
+/// Takes the last round back: the draft before is the response again.
 fn take_back(turn: &mut TurnInFlight, before: Before) {
     let Before { draft, evidence, history, thought } = before;
     turn.refinement.rounds.pop();
@@ -285,7 +286,7 @@ fn take_back(turn: &mut TurnInFlight, before: Before) {
     degraded.extend(failed.map(|fault| Fault { stage: STAGE, ..fault }));
 }
 
-/// The draft is put aside, and other evidence selected.
+/// Puts the draft aside, and selects other evidence.
 fn put_aside(turn: &mut TurnInFlight, change: Change) {
     let Refinement { mut rounds, .. } = std::mem::take(&mut turn.refinement);
     let id = |place: usize| turn.evidence[place].id.clone();
@@ -309,7 +310,7 @@ fn put_aside(turn: &mut TurnInFlight, change: Change) {
             turn.evidence.swap(place, next);
         }
     }
-    // Selected evidence stands first; what was found out of it holds for the draft that is put aside.
+    // Selected evidence comes first. Consistency and attention belong to the draft that is put aside.
     turn.evidence.sort_by_key(|evidence| !evidence.selected);
     for evidence in &mut turn.evidence {
         (evidence.consistency, evidence.attention) = (None, None);

@@ -29,8 +29,8 @@ use crate::stage::{Clock, Observer, StageRunner};
 use crate::stage_context::StageContext;
 use crate::timers::Timers;
 
-/// A graph of facts `head Relation tail weight`, one a line, words of a concept joined by `_`.
-/// A hub of 300 facts stands beside them, so that concepts are as informative as in a real graph.
+/// A graph of facts `head Relation tail weight`, one a line, words of a concept joined by `_`. A hub with
+/// 300 facts is added, so that concepts are as informative as in a real graph.
 pub(crate) fn graph(facts: &str) -> Arc<Graph> {
     let told = facts.lines().filter(|line| !line.trim().is_empty()).map(|line| {
         let parts: Vec<String> =
@@ -103,7 +103,7 @@ pub(crate) fn recalled(turn_id: &str, query: &str, response: Option<&str>) -> Re
     }
 }
 
-/// The turn as the gate gives it.
+/// The turn as it leaves the gate.
 pub(crate) fn gated(context: TurnContext, graph: &Graph) -> TurnInFlight {
     let config = GateConfig::default();
     let (mentions, missing) = find(graph.view(), &context, &config);
@@ -112,7 +112,7 @@ pub(crate) fn gated(context: TurnContext, graph: &Graph) -> TurnInFlight {
     TurnInFlight { mentions: mentions.into(), missing: missing.into(), gate, ..undecided }
 }
 
-/// A turn of these lines as the gate gives it.
+/// A turn of these lines as it leaves the gate.
 pub(crate) fn scene(lines: &[&str], graph: &Graph) -> TurnInFlight {
     gated(context(lines), graph)
 }
@@ -130,7 +130,7 @@ pub(crate) fn meaning(graph: &Graph, direction: impl Fn(&str) -> [f32; 2]) -> Fa
     FactMeaning::new(Arc::new(FactVectors::open(&path, graph).unwrap()), None)
 }
 
-/// The turn with this direction of its dialogue.
+/// The turn, with this direction as the vector of its dialogue.
 pub(crate) fn directed(turn: TurnInFlight, direction: [f32; 2]) -> TurnInFlight {
     TurnInFlight {
         embedding: Some(Embedded { dialogue: direction.into(), utterance: None }),
@@ -138,7 +138,7 @@ pub(crate) fn directed(turn: TurnInFlight, direction: [f32; 2]) -> TurnInFlight 
     }
 }
 
-/// A graph, a persona of turns and documents, by the names that they have where nothing is configured.
+/// The sources graph, persona of turns and documents, under their default names.
 pub(crate) fn test_sources() -> Sources {
     let of = |name: &str, kind| (name.to_owned(), SourceConfig::of(kind));
     let config = [
@@ -174,13 +174,13 @@ pub(crate) fn document(source: &str, id: &str, text: &str, relevance: f64) -> Ev
     }
 }
 
-/// The turn as it comes to the operator that asks one source.
+/// The turn as it comes to the operator that asks this source.
 pub(crate) fn asking_source(mut turn: TurnInFlight, name: &str) -> TurnInFlight {
     (turn.plan, turn.asked) = (Plan(vec![name.into()]), 0);
     turn
 }
 
-/// What runs stages: without a clock or an observer.
+/// A stage runner without a clock or an observer.
 pub(crate) fn runner() -> StageRunner {
     StageRunner {
         clock: Clock::none(),
@@ -190,7 +190,7 @@ pub(crate) fn runner() -> StageRunner {
     }
 }
 
-/// What the stages are made from: a graph alone.
+/// A stage context with a graph only.
 pub(crate) fn stage_context(graph: &Arc<Graph>) -> StageContext {
     StageContext {
         runner: runner(),
@@ -211,7 +211,7 @@ pub(crate) fn stage_context(graph: &Arc<Graph>) -> StageContext {
     }
 }
 
-/// A model that answers at once, with what a function makes of the request.
+/// A model that answers at once, with the result of a function of the request.
 pub(crate) struct Immediate<F>(pub F);
 
 impl<F: Fn(GenerateRequest) -> Generated + Send + Sync> Model<GenerateRequest, Generated>
@@ -231,8 +231,7 @@ impl<F: Fn(GenerateRequest) -> Generated + Send + Sync> Model<GenerateRequest, G
     }
 }
 
-/// A model that answers each item of a request at once, with what a function makes of it, and keeps what
-/// it was asked.
+/// A model that answers each item of a request at once, with the result of a function, and keeps the items.
 pub(crate) struct Answering<Q, A> {
     of: Box<dyn Fn(&Q) -> A + Send + Sync>,
     asked: Mutex<Vec<Q>>,
@@ -243,7 +242,7 @@ impl<Q: Clone, A> Answering<Q, A> {
         Arc::new(Self { of: Box::new(of), asked: Mutex::default() })
     }
 
-    /// What it was asked, in order.
+    /// The items that it was asked, in order.
     pub(crate) fn asked(&self) -> Vec<Q> {
         self.asked.lock().unwrap().clone()
     }
@@ -261,8 +260,8 @@ impl<Q: Send, A: Send> Model<Vec<Q>, Vec<A>> for Answering<Q, A> {
     }
 }
 
-/// The same with a language model that answers at once, and with the turns of one partition
-/// awaited, as `history` does when it hands a turn down.
+/// The same with a language model that answers at once. It marks turns of one partition as awaited, as
+/// `history` does when it sends a turn down the flow.
 pub(crate) fn asking(
     context: StageContext,
     answer: impl Fn(GenerateRequest) -> Generated + Send + Sync + 'static,
@@ -295,7 +294,7 @@ where
     (gather(values), gather(faults))
 }
 
-/// Everything that a stream gave, in its order.
+/// All records of a stream, in order.
 fn gather<T>(events: Receiver<Event<Epoch, Vec<T>>>) -> Vec<T> {
     let given = |event| match event {
         Event::Messages(_, given) => given,
@@ -304,7 +303,7 @@ fn gather<T>(events: Receiver<Event<Epoch, Vec<T>>>) -> Vec<T> {
     events.into_iter().flat_map(given).collect()
 }
 
-/// An encoder of two dimensions: how much of a text is about the sea, and about bread. Fails on `error`.
+/// An encoder with two dimensions: how often a text is about the sea, and about bread. Fails on `error`.
 pub(crate) struct Counting;
 
 impl Encoder for Counting {
@@ -339,7 +338,7 @@ fn count_of(text: &str, words: &[&str]) -> f32 {
     words.iter().map(|word| text.matches(word).count()).sum::<usize>() as f32
 }
 
-/// The same through the port, on a thread of its own; keeps what it was asked.
+/// The same as a model behind the port, on a thread of its own; keeps the texts that it was asked.
 #[derive(Default)]
 pub(crate) struct CountingElsewhere(pub(crate) Mutex<Vec<Vec<String>>>);
 

@@ -1,12 +1,12 @@
-//! What was said as the unified model is asked about it.
+//! The dialogue in the form that the unified model takes.
 
 use turnstream_ports::model::unified::Exchange;
 use turnstream_schemas::Speaker;
 
 use crate::flow::TurnContext;
 
-/// What was said up to the current turn. Utterances of one side behind each other are one; what was
-/// answered before anybody asked is left out.
+/// The exchanges up to the current turn. Successive utterances of one side are joined; responses before
+/// the user's first utterance are left out.
 pub fn exchanges(context: &TurnContext) -> Vec<Exchange> {
     let mut exchanges: Vec<Exchange> = Vec::new();
     for said in &context.dialogue {

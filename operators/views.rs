@@ -1,4 +1,4 @@
-//! Views: what committed responses, histories and the knowledge amount to, maintained as they
+//! Views: counts over committed responses, histories and the knowledge, kept up to date as these
 //! change.
 //!
 //! ```text
@@ -14,8 +14,8 @@
 //!  histories ──▶ views of histories: `views/histories.rs`
 //! ```
 //!
-//! A dataflow of its own beside the one that answers: it sees only what is committed, so nothing
-//! here can hold a turn back, and no turn depends on it. Its time is the number of steps.
+//! The views run in a dataflow of their own, beside the one that answers. It reads only committed
+//! records, so it cannot hold a turn back, and no turn depends on it. Its time is the number of steps.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -36,10 +36,10 @@ use self::histories::Histories;
 
 mod histories;
 
-/// How many steps there were.
+/// The time of the dataflow: the number of steps so far.
 type StepCount = u64;
 
-/// What a response shows, by partition.
+/// A partition, and a key that a view counts on it.
 type Shown = (i32, String);
 
 /// A collection of the dataflow.
@@ -64,11 +64,11 @@ pub struct Views {
     step: StepCount,
 }
 
-/// A row of a view is now this; `None` where there is nothing left to count.
+/// A key of a view with its new count; `None` where nothing is left to count.
 pub type ViewChange = (ViewKey, Option<u64>);
 
 impl Views {
-    /// Builds the dataflow, over nothing.
+    /// Builds the dataflow, without input yet.
     pub fn install(worker: &mut Worker) -> Self {
         let mut views = Self {
             facts: InputSession::new(),
@@ -112,12 +112,12 @@ impl Views {
         views
     }
 
-    /// A response was committed to a partition: counts it.
+    /// Counts a response that was committed to a partition.
     pub fn insert(&mut self, partition: i32, response: &Response) {
         self.update(partition, response, 1);
     }
 
-    /// A response does not count any more, though it was counted.
+    /// Takes back a response that was counted.
     pub fn retract(&mut self, partition: i32, response: &Response) {
         self.update(partition, response, -1);
     }
@@ -137,7 +137,7 @@ impl Views {
         }
     }
 
-    /// A change came on the topic of knowledge.
+    /// Applies a change from the topic of knowledge.
     pub fn learn(&mut self, change: &Change) {
         let stands = change.upsert.is_some();
         let before = self.standing.insert(change.key.clone(), stands);
@@ -161,24 +161,24 @@ impl Views {
         }
     }
 
-    /// A change came on a partition of the topic of histories, whose key and value have so many
-    /// bytes.
+    /// Applies a change from a partition of the topic of histories. `bytes` is the size of its key and
+    /// value.
     pub fn remember(&mut self, partition: i32, change: &HistoryChange, bytes: usize) {
         self.histories.take(partition, change, bytes);
     }
 
-    /// Entries of histories, and records of scopes, that are remembered.
+    /// How many entries of histories and records of scopes are kept.
     pub fn remembered(&self) -> usize {
         self.histories.keys()
     }
 
-    /// Statements of the topic of knowledge that are remembered, standing or taken back.
+    /// How many statements of the topic of knowledge are kept, standing or taken back.
     pub fn statements(&self) -> usize {
         self.standing.len()
     }
 
-    /// Works out what changed by everything since the last step: the rows that are otherwise now,
-    /// in order of their keys, each once.
+    /// Works off all input since the last step, and returns the rows that changed, in order of their
+    /// keys, each once.
     pub fn step(&mut self, worker: &mut Worker) -> Vec<ViewChange> {
         self.step += 1;
         let Self { facts, asked, missing, taken_back, named, .. } = self;
@@ -200,7 +200,7 @@ impl Views {
         let clusters = self.histories.drain_clusters();
         for ((key, count), difference) in self.differences.borrow_mut().drain(..).chain(clusters) {
             let row = changed.entry(key).or_default();
-            // The row that goes and the one that comes may be told in any order.
+            // The old row and the new one may come in any order.
             if difference > 0 {
                 *row = Some(count.unsigned_abs());
             }
@@ -209,7 +209,7 @@ impl Views {
     }
 }
 
-/// Rows of a view: how often each is shown.
+/// Rows of a view: how often each key occurs.
 fn counted(shown: Rows<'_, Shown>, view: ViewName) -> Rows<'_, (ViewKey, i64)> {
     shown
         .count()
@@ -222,7 +222,7 @@ fn asked(response: &Response) -> Vec<&str> {
     once(explicit.collect())
 }
 
-/// What it asks for and has no fact about, each once.
+/// The concepts that a response's demand asks for and found no fact about, each once.
 fn missing(response: &Response) -> Vec<&str> {
     once(response.demand.missing.iter().map(String::as_str).collect())
 }

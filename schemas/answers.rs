@@ -1,8 +1,11 @@
-//! What a language model answers in a prompted stage, as JSON. The bounds are what a model that is
-//! held to the schema can write; the stages have their own.
+//! The answers of language models in prompted stages, as JSON. The bounds limit what a model that is held to
+//! the schema can write; the stages have bounds of their own.
 //!
-//! A model that is held to a schema writes its properties in the schema's order, so that the thought
-//! stands first, before what rests on it.
+//! A model that is held to a schema writes the properties in the order of the schema. The thought is the
+//! first property, so that the rest of the answer can rest on it.
+//!
+//! The schemas go to the models with the descriptions in them, so the comments on these types and their
+//! fields are part of the prompts.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};

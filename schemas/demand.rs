@@ -1,4 +1,4 @@
-//! Which knowledge a turn demands (DCRAG): queries, topics, and what cross revision did to them.
+//! The knowledge that a turn demands (DCRAG): queries, topics, and the changes of cross revision.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -23,7 +23,7 @@ impl Span {
     }
 }
 
-/// How a concept was found for what an utterance says; the surer way first.
+/// How a concept was found for words of an utterance; surer ways come first.
 #[derive(
     Clone,
     Copy,
@@ -45,12 +45,12 @@ pub enum Via {
     Exact,
     /// By the lemma index: without function words, or as one word instead of two.
     Lemmas,
-    /// By character n-grams: it is spelt alike.
+    /// By character n-grams: it is spelt similarly.
     Ngrams,
 }
 
 impl Via {
-    /// Named lemma for lemma.
+    /// Whether the utterance names the concept lemma for lemma.
     pub fn is_exact(&self) -> bool {
         *self == Self::Exact
     }
@@ -63,14 +63,14 @@ pub struct ExplicitQuery {
     pub concept: String,
     /// The turn whose utterance names it.
     pub turn: TurnId,
-    /// Where in that utterance.
+    /// The place in that utterance.
     pub span: Span,
-    /// Informativeness weighted by recency and by how like the concept is what was said, 0..=1.
+    /// Informativeness times recency times the similarity of the words to the concept, 0..=1.
     pub weight: Score,
     /// How it was found; left out where the utterance names it.
     #[serde(default, skip_serializing_if = "Via::is_exact")]
     pub via: Via,
-    /// How like what was said is to the concept, 0..=1; left out where the utterance names it.
+    /// The similarity of the words to the concept, 0..=1; left out where the utterance names it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub similarity: Option<Score>,
 }
@@ -82,15 +82,15 @@ pub struct ImplicitQuery {
     pub concept: String,
     /// The explicit concepts that point to it; none where it was found by meaning.
     pub because: Vec<String>,
-    /// How strongly they do, 0..=1.
+    /// How strongly they point to it, 0..=1.
     pub weight: Score,
-    /// How like the dialogue is what the graph says of it, 0..=1, where it was found by meaning
-    /// because the dialogue names nothing.
+    /// The likeness in meaning of its fact and the dialogue, 0..=1, where it was found by meaning because
+    /// the dialogue names no concept.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub similarity: Option<Score>,
 }
 
-/// E^Q: what is asked.
+/// E^Q: the queries.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Queries {
     /// E^EQ, by falling weight.
@@ -104,23 +104,23 @@ pub struct Queries {
 pub struct Topic {
     /// The concept, as the graph writes it.
     pub concept: String,
-    /// Salience (maintained) or how well it is reached (extended), 0..=1.
+    /// The salience of a maintained topic, or how well an extended topic is reached; 0..=1.
     pub weight: Score,
-    /// Extended topics: the maintained topics it was reached from.
+    /// The maintained topics from which an extended topic was reached.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub because: Vec<String>,
 }
 
-/// E^T: what the next response is about (DCRAG eq 4).
+/// E^T: the topics of the next response (DCRAG eq 4).
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Topics {
-    /// E^MT: stay from the latest turns, by falling weight.
+    /// E^MT: topics kept from the latest turns, by falling weight.
     pub maintained: Vec<Topic>,
-    /// E^ET: new, reached from maintained ones, by falling weight.
+    /// E^ET: new topics, reached from maintained ones, by falling weight.
     pub extended: Vec<Topic>,
 }
 
-/// The short texts that DCRAG's think steps give (eq 1 and 3).
+/// The short texts of DCRAG's think steps (eq 1 and 3).
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Thoughts {
     /// What the user seems to want to know.
@@ -129,52 +129,52 @@ pub struct Thoughts {
     /// Where the conversation seems to go.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub topics: String,
-    /// What the language model noted before it wrote the response, where it was to think first.
+    /// What the language model thought before it wrote the response, where it thinks first.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub generation: String,
 }
 
-/// What cross revision did with a concept.
+/// What cross revision did to a concept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum RevisionKind {
-    /// Taken out.
+    /// Removed it.
     Drop,
-    /// Put in.
+    /// Added it.
     Add,
-    /// Moved from one list to another.
+    /// Moved it from one list to another.
     Move,
-    /// Put before others.
+    /// Moved it before others.
     Prefer,
 }
 
 /// One change of cross revision, and why (DCRAG eq 5, 6).
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Revision {
-    /// What was done.
+    /// The kind of change.
     pub kind: RevisionKind,
-    /// To what: `list: concept`, such as `extended: tea`.
+    /// What was changed, as `list: concept`, such as `extended: tea`.
     pub what: String,
-    /// Why.
+    /// The reason.
     pub why: String,
 }
 
-/// What a turn demands, after cross revision.
+/// The knowledge that a turn demands, after cross revision.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Demand {
     /// E^Q.
     pub queries: Queries,
     /// E^T.
     pub topics: Topics,
-    /// The thoughts behind both.
+    /// The thoughts behind queries, topics and response.
     #[serde(default)]
     pub thoughts: Thoughts,
-    /// What cross revision changed.
+    /// The changes of cross revision.
     #[serde(default)]
     pub revisions: Vec<Revision>,
-    /// A demand without a fact: content words of the current utterance that the graph does not
-    /// have, then demanded concepts for which no fact was found. Normalised, each once, at most
-    /// as many as the configuration says; words of at most 48 bytes and without digits, never the
+    /// Demands without a fact: content words of the current utterance that the graph does not have,
+    /// then demanded concepts for which no fact was found. Normalised, each once, at most as many as
+    /// the configuration allows; words of at most 48 bytes and without digits, never the whole
     /// utterance.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub missing: Vec<String>,

@@ -1,4 +1,4 @@
-//! What the sources gave: one record for facts, documents, personas and rows alike.
+//! Evidence from the sources: one record for facts, documents, personas and rows alike.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -12,9 +12,9 @@ use crate::turn::Speaker;
 )]
 #[serde(rename_all = "snake_case")]
 pub enum EvidenceSet {
-    /// It joins a query to a topic: head ∈ E^Q and tail ∈ E^T, or the other way round.
+    /// It joins a query to a topic: head ∈ E^Q and tail ∈ E^T, or the reverse.
     Foreseen,
-    /// Its head or its tail lies in E^Q ∪ E^T, and it is not foreseen.
+    /// Its head or its tail is in E^Q ∪ E^T, and it is not foreseen.
     Unforeseen,
 }
 
@@ -29,43 +29,43 @@ pub struct FactStatement {
     pub tail: String,
     /// Weight in the source; its absolute value where the fact is negated.
     pub weight: f32,
-    /// The statement does not hold (a negative weight or a `Not…` relation). Never spoken as
-    /// positive.
+    /// Whether the statement does not hold (a negative weight or a `Not…` relation). Such a fact is
+    /// never spoken as positive.
     pub negated: bool,
 }
 
-/// A passage of a document: a chunk, and what found it.
+/// A passage of a document: a chunk, and how it was found.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct DocumentPassage {
     /// The document's id.
     pub document: String,
     /// The document's title; may be empty.
     pub title: String,
-    /// Which chunk of the document it is, from 0.
+    /// The number of the chunk in the document, from 0.
     pub chunk: u32,
-    /// The share of the most that BM25 could give to the query, 0..=1, where words found it.
+    /// Its BM25 score as a share of the highest that the query could reach, 0..=1, if words found it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub by_words: Option<Score>,
-    /// The cosine of the passage and the query, 0..=1, where meaning found it.
+    /// The cosine of the passage and the query, 0..=1, if meaning found it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub by_meaning: Option<Score>,
 }
 
-/// A sentence of the turn's persona, and what found it.
+/// A sentence of the turn's persona, and how it was found.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct PersonaSentence {
     /// Whom it describes.
     pub describes: Speaker,
     /// Its place in the turn's `persona`, from 1.
     pub place: u32,
-    /// The likeness of its words and the query's by BM25, 0..=1, where words found it.
+    /// The likeness of its words and the query's by BM25, 0..=1, if words found it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub by_words: Option<Score>,
-    /// The cosine of the sentence and the query, 0..=1, where meaning found it.
+    /// The cosine of the sentence and the query, 0..=1, if meaning found it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub by_meaning: Option<Score>,
-    /// The knowledge that it was scored with, as the answer to sentence and query joined; where it was
-    /// (PK-ICR). `relevance` then is the score of that pair.
+    /// The knowledge that it was scored with, as the answer to sentence and query joined (PK-ICR); absent
+    /// if it was scored alone. If present, `relevance` is the score of that pair.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub given: Option<EvidenceId>,
 }
@@ -75,31 +75,31 @@ pub struct PersonaSentence {
 pub struct Column {
     /// The column's name, in words.
     pub name: String,
-    /// The row's value, as people write it.
+    /// The row's value in this column, as people write it.
     pub value: String,
 }
 
-/// A row of a table, and what found it.
+/// A row of a table, and how it was found.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct TableRow {
     /// Its place in the table, from 1.
     pub place: u32,
-    /// What it says, in the table's order.
+    /// Its columns, in the table's order.
     pub columns: Vec<Column>,
     /// The likeness of its words and the query's by BM25, 0..=1.
     pub by_words: Score,
 }
 
-/// One piece of evidence, with everything the engine found out about it.
+/// One piece of evidence, with everything that the engine knows about it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Evidence {
-    /// Stable across runs.
+    /// The id of the evidence, stable across runs.
     pub id: EvidenceId,
-    /// Where it came from.
+    /// The source that it came from.
     pub source: SourceName,
     /// The evidence in words.
     pub text: String,
-    /// How it was found, for facts.
+    /// For facts: whether it is foreseen or unforeseen.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub set: Option<EvidenceSet>,
     /// The fact, for facts.
@@ -116,15 +116,15 @@ pub struct Evidence {
     pub row: Option<TableRow>,
     /// Relevance to the dialogue, 0..=1.
     pub relevance: Score,
-    /// Consistency with the response, 0..=1, where it was judged.
+    /// Consistency with the response, 0..=1, if it was judged.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub consistency: Option<Score>,
-    /// Its share of the attention among all evidence and history that the response could be made
-    /// from, 0..=1, where it was weighed (DH-RAG eq 6). Together they are 1.
+    /// Its share of the attention among all evidence and history that the response could be made from,
+    /// 0..=1, if it was weighed (DH-RAG eq 6). The sum of all shares is 1.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub attention: Option<Score>,
-    /// Whether the response was made from it; selected evidence stands first, in the order of fact
-    /// selection, but for what there was no room for. A sentence of a persona is selected only where
-    /// what wrote the response was shown it.
+    /// Whether the response was made from it. Selected evidence comes first, in the order of fact
+    /// selection; evidence that did not fit the budget is not selected. A sentence of a persona is
+    /// selected only if the model that wrote the response saw it.
     pub selected: bool,
 }

@@ -1,4 +1,4 @@
-//! Why a stage could not do its work. Failure is data: every fallible operator gives values and
+//! Why a stage could not do its work. Failure is data: every fallible operator puts out values and
 //! faults.
 
 use std::fmt;
@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use crate::stages::Stage;
 use crate::text::bounded_line;
 
-/// Characters of a reason at most. What servers say is in it, so that it has to have a bound.
+/// Most characters of a reason. It may quote a server, so it needs a bound.
 const REASON_CHARACTERS: usize = 1_000;
 
 /// The kind of a fault.
@@ -26,7 +26,7 @@ pub enum FaultKind {
     Timeout,
     /// The stage or the model panicked; the panic was contained.
     Panic,
-    /// A model answered, and its answer cannot be used.
+    /// A model answered, but its answer cannot be used.
     Unfit,
 }
 
@@ -52,15 +52,15 @@ impl FaultKind {
 pub struct Fault {
     /// The stage that failed.
     pub stage: Stage,
-    /// What kind of failure it was.
+    /// The kind of the failure.
     pub kind: FaultKind,
-    /// What happened and what would mend it, for a person: one line of some 1,000 characters at most.
+    /// What happened and what would fix it, for a person: one line of at most about 1,000 characters.
     pub reason: String,
 }
 
 impl Fault {
-    /// A fault of a stage. The reason may come from outside: it is cut to its bound, and what would
-    /// steer a terminal is taken out of it.
+    /// A fault of a stage. The reason may come from outside, so it is cut to its bound, and characters that
+    /// control a terminal are removed.
     pub fn new(stage: Stage, kind: FaultKind, reason: impl Into<String>) -> Self {
         Self { stage, kind, reason: bounded_line(&reason.into(), REASON_CHARACTERS) }
     }
@@ -74,18 +74,18 @@ impl fmt::Display for Fault {
 
 impl std::error::Error for Fault {}
 
-/// A stage that failed and was gone without.
+/// A stage that failed, and without which the response was made.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(untagged)]
 pub enum Degraded {
-    /// The stage, and why.
+    /// The stage, and why it failed.
     Because(Fault),
-    /// The stage alone: records that were written before they said why.
+    /// The stage alone, as older records have it.
     Stage(Stage),
 }
 
 impl Degraded {
-    /// Which stage.
+    /// The stage that failed.
     pub fn stage(&self) -> Stage {
         match self {
             Self::Because(fault) => fault.stage,
@@ -93,7 +93,7 @@ impl Degraded {
         }
     }
 
-    /// Why, where the record says.
+    /// Why it failed, if the record says.
     pub fn fault(&self) -> Option<&Fault> {
         match self {
             Self::Because(fault) => Some(fault),

@@ -1,4 +1,4 @@
-//! What may lie on the `turns` topic: an utterance, or a demand to forget what was said.
+//! The records of the `turns` topic: an utterance, or a demand to forget a history.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -7,46 +7,46 @@ use serde_json::Map;
 use crate::ids::{ConversationId, Scope, ScopeKind, TenantId, TurnId, UserId};
 use crate::turn::{Extra, Turn, first_version};
 
-/// What a record that asks to forget says it is.
+/// The `kind` of a demand to forget.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum ForgetKind {
-    /// It asks to forget.
+    /// A demand to forget.
     #[default]
     Forget,
 }
 
-/// Asks to forget a history: all that the scope remembers of what was said before, in log order.
+/// Asks to forget a history: everything that the scope remembers of inputs before this one on the log.
 ///
-/// With a conversation it is meant for that conversation, without one for the user. Which of them
-/// has a history of its own is the engine's to say (`turns.scope`); what has none cannot be
-/// forgotten by one record, and ends as a dead letter that says what to send instead. A time it has
-/// none: what was said before it is what lies before it on the log.
+/// A demand with a conversation is about that conversation, one without about the user. The engine's
+/// configuration (`turns.scope`) decides which of the two has a history of its own. A demand for the
+/// other ends as a dead letter that says what to send instead. A demand has no time: its place on the
+/// log decides which inputs are forgotten.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[schemars(extend(
     "anyOf" = [{ "required": ["conversation_id"] }, { "required": ["user_id"] }]
 ))]
 pub struct Forget {
-    /// Version of this record; 1 where absent. A version above ours is a dead letter.
+    /// Version of this record; 1 if absent. A record with a version above the engine's becomes a dead letter.
     #[serde(default = "first_version")]
     pub schema_version: u32,
-    /// That it asks to forget.
+    /// Marks the record as a demand to forget.
     pub kind: ForgetKind,
-    /// The organisation; `default` where absent.
+    /// The organisation; `default` if absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tenant_id: Option<TenantId>,
-    /// The conversation to forget; required where the scope is `conversation`.
+    /// The conversation to forget; required if the scope is `conversation`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub conversation_id: Option<ConversationId>,
-    /// The user to forget, where no conversation is named; required where the scope is `user`.
-    /// Beside a conversation it is carried to the output and has no other effect.
+    /// The user to forget, if no conversation is named; required if the scope is `user`. Beside a
+    /// conversation it is carried to the output and has no other effect.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub user_id: Option<UserId>,
-    /// Unique within the scope, among turns too; `partition-offset` of the input where absent. A
-    /// repeat is recorded as a duplicate, and what was said since the first stays.
+    /// Unique within the scope, among turns too; `partition-offset` of the input if absent. A repeat is
+    /// recorded as a duplicate and removes nothing.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub turn_id: Option<TurnId>,
-    /// Anything the sender wants to see again; carried to the output.
+    /// Anything that the sender wants to see again; carried to the output.
     #[serde(default, skip_serializing_if = "Map::is_empty")]
     pub metadata: Extra,
     /// Fields that this version does not know.
@@ -54,19 +54,19 @@ pub struct Forget {
     pub extra: Extra,
 }
 
-/// Why a demand to forget names nothing that has a history of its own.
+/// Why a demand to forget names no scope.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NoScope {
     /// Neither a conversation nor a user is named.
     Nothing,
-    /// Each conversation has a history of its own, and a user is named.
+    /// Each conversation has a history of its own, but the demand names a user.
     UserOfConversations,
-    /// Each user has one history of all conversations, and one of these is named.
+    /// Each user has one history of all conversations, but the demand names a conversation.
     ConversationOfUser,
 }
 
 impl Forget {
-    /// Asks to forget what a scope of this kind remembers.
+    /// A demand to forget the history of a scope of this kind.
     pub fn of(kind: ScopeKind, tenant: Option<TenantId>, id: &str) -> Self {
         let mut forget = Self {
             schema_version: crate::SCHEMA_VERSION,
@@ -88,7 +88,7 @@ impl Forget {
     /// The scope to forget.
     ///
     /// # Errors
-    /// What is named has no history of its own.
+    /// If the demand names no scope, or one without a history of its own.
     pub fn scope(&self, kind: ScopeKind) -> Result<Scope, NoScope> {
         let id = match (kind, &self.conversation_id, &self.user_id) {
             (_, None, None) => return Err(NoScope::Nothing),
@@ -112,12 +112,12 @@ pub enum TurnsRecord {
 }
 
 impl TurnsRecord {
-    /// Reads a record: what it is, its `kind` says.
+    /// Reads a record of the type that its `kind` names.
     ///
     /// # Errors
-    /// It is not JSON, of no kind that we know, or not what its kind must be.
+    /// If the record is not JSON, is of an unknown kind, or does not have the fields of its kind.
     pub fn parse(text: &str) -> Result<Self, serde_json::Error> {
-        // What is told apart, in all records.
+        // The kinds of all records.
         #[derive(Deserialize)]
         #[serde(rename_all = "snake_case")]
         enum Kind {
@@ -128,7 +128,7 @@ impl TurnsRecord {
         struct Named {
             kind: Option<Kind>,
         }
-        // Nearly all are turns: only what is none is looked at twice.
+        // Nearly all records are turns, so only other records are parsed twice.
         let no_turn = match serde_json::from_str(text) {
             Ok(turn) => return Ok(Self::Turn(turn)),
             Err(error) => error,
@@ -142,7 +142,7 @@ impl TurnsRecord {
         }
     }
 
-    /// The scope that the record belongs to, or `None` where it names none.
+    /// The scope that the record belongs to; `None` if it names none.
     pub fn scope(&self, kind: ScopeKind) -> Option<Scope> {
         match self {
             Self::Turn(turn) => turn.scope(kind),
@@ -168,7 +168,7 @@ mod tests {
         assert!(matches!(TurnsRecord::parse(said), Ok(TurnsRecord::Turn(_))));
         let bare = forget(r#"{"kind":"forget","conversation_id":"c"}"#);
         assert_eq!(bare, Forget::of(ScopeKind::Conversation, None, "c"));
-        // What only a turn has is kept like anything else.
+        // Fields that only a turn has are kept like any unknown field.
         let like_a_turn = forget(r#"{"kind":"forget","user_id":"u","speaker":"user","text":"x"}"#);
         assert_eq!(like_a_turn.extra["text"], "x");
         for (json, expected) in [

@@ -1,5 +1,5 @@
-//! The history of a scope (DH-RAG): entries, what recall and eviction say about them, and the
-//! changes published on the compacted `history` topic.
+//! The history of a scope (DH-RAG): entries, the results of recall and eviction, and the changes
+//! published on the compacted `history` topic.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -29,31 +29,31 @@ pub struct HistoryEntry {
     pub schema_version: u32,
     /// The input that made the entry.
     pub input: InputId,
-    /// q_i: what the user said; absent where an agent spoke unasked.
+    /// q_i: the user's words; absent if an agent spoke without a query.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub query: Option<String>,
-    /// The turn of the query, or of the agent's words where there is no query.
+    /// The turn of the query, or the agent's turn if there is no query.
     pub turn_id: TurnId,
-    /// The person that turn named, where it named one: who asks to forget a person finds by it which
-    /// histories hold anything of theirs.
+    /// The person that this turn named, if any. With it one can find the histories that hold anything
+    /// of a person who asks to be forgotten.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub user_id: Option<UserId>,
-    /// p_i: the evidence the response was made with.
+    /// p_i: the evidence that the response was made from.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub passages: Vec<Passage>,
-    /// r_i: what was answered; absent while nothing was (a failed or superseded turn).
+    /// r_i: the response; absent if there is none (a failed or superseded turn).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub response: Option<String>,
-    /// The turn of the response: our response id, or the agent's turn.
+    /// The turn of the response: the engine's response id, or the agent's turn.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub response_turn_id: Option<TurnId>,
-    /// Event time of the query (of the agent's words where there is none).
+    /// Event time of the query, or of the agent's turn if there is no query.
     pub event_time: EventTime,
-    /// What an encoder made of query and response as one text, where one is configured.
+    /// An encoder's vector of query and response as one text, if one is configured.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub vector: Option<EntryVector>,
-    /// What the entry is worth in itself, 0..=1, as it was found when the entry was made or
-    /// completed; absent where it has no share in what is evicted.
+    /// The importance of the entry, 0..=1, computed when the entry was made or completed; absent if
+    /// importance has no share in eviction.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub importance: Option<Score>,
     /// Fields that this version does not know.
@@ -61,14 +61,14 @@ pub struct HistoryEntry {
     pub extra: Extra,
 }
 
-/// The vector of a history entry, rounded to whole numbers: what is computed with after a restart
-/// is what was computed with before it, to the last bit.
+/// The vector of a history entry, rounded to whole numbers, so that computations after a restart equal
+/// those before it to the last bit.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct EntryVector {
-    /// Name and fingerprint of the encoder, as `name/hexadecimal`: vectors of another encoder are
-    /// not compared with its own.
+    /// Name and fingerprint of the encoder, as `name/hexadecimal`. Vectors of different encoders are
+    /// never compared.
     pub encoder: String,
-    /// The numbers, stretched to length 16,384 and rounded.
+    /// The numbers, scaled to length 16,384 and rounded.
     pub numbers: RoundedVector,
 }
 
@@ -109,7 +109,7 @@ impl JsonSchema for RoundedVector {
     }
 }
 
-/// Why recall brought an entry back.
+/// Why recall found an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum RecalledVia {
@@ -117,33 +117,33 @@ pub enum RecalledVia {
     Recent,
     /// It is relevant to the query.
     Relevance,
-    /// It lies in the matching cluster of the hierarchy.
+    /// It is in a matching cluster of the hierarchy.
     Cluster,
-    /// It lies on the matching chain of thought.
+    /// It is on a matching chain of thought.
     Chain,
 }
 
-/// One entry that recall brought back for a response.
+/// One entry that recall retrieved for a response.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct RecalledTurn {
     /// The turn of the entry's query.
     pub turn_id: TurnId,
-    /// Why it came back.
+    /// Why it was recalled.
     pub via: RecalledVia,
-    /// Its relevance to the query, and that of its neighbours where its chain was followed; 0..=1.
+    /// Its relevance to the query, averaged with that of its neighbours if chains are followed; 0..=1.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub relevance: Option<Score>,
     /// The weight that eviction would give it at recall, 0..=1.
     pub weight: Score,
-    /// The one of its passages that is most like the query (DH-RAG eq 21), where it has any.
+    /// Its passage that is most like the query (DH-RAG eq 21), if it has any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub passage: Option<EvidenceId>,
-    /// Its share of the attention among all evidence and history that the response could be made
-    /// from, 0..=1, where it was weighed (DH-RAG eq 6). Entries of the dialogue's window are not:
-    /// the response is made from them anyway.
+    /// Its share of the attention among all evidence and history that the response could be made from,
+    /// 0..=1, if it was weighed (DH-RAG eq 6). Entries in the dialogue's window are not weighed: the
+    /// response is made from them anyway.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub attention: Option<Score>,
-    /// Whether it was weighed and left out, for want of room.
+    /// Whether it was weighed and did not fit the budget.
     #[serde(default, skip_serializing_if = "is_false")]
     pub left_out: bool,
 }
@@ -156,11 +156,11 @@ fn is_false(it: &bool) -> bool {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum EvictionReason {
-    /// More entries than the history holds: the lowest weight left.
+    /// The history had more entries than it may hold, and this one had the lowest weight.
     Capacity,
-    /// Older than the history keeps.
+    /// It was older than the history keeps entries.
     Age,
-    /// Somebody asked to forget, which compares with nothing: relevance is 0.
+    /// It was forgotten on demand. There is no query to compare it with, so its relevance is 0.
     Forget,
 }
 
@@ -168,7 +168,7 @@ impl EvictionReason {
     /// All reasons.
     pub const ALL: [Self; 3] = [Self::Capacity, Self::Age, Self::Forget];
 
-    /// The name as records have it.
+    /// The name in records.
     pub fn name(self) -> &'static str {
         match self {
             Self::Capacity => "capacity",
@@ -178,27 +178,27 @@ impl EvictionReason {
     }
 }
 
-/// How many entries left a history, by reason. A reason that none left for is not written.
+/// How many entries left a history, by reason. Reasons with a count of 0 are not written.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct EvictionCounts {
-    /// Those beyond what the history holds.
+    /// Those beyond the capacity of the history.
     #[serde(default, skip_serializing_if = "is_none_of")]
     pub capacity: u64,
-    /// Those older than the history keeps.
+    /// Those older than the history keeps entries.
     #[serde(default, skip_serializing_if = "is_none_of")]
     pub age: u64,
-    /// Those that somebody asked to forget.
+    /// Those that were forgotten on demand.
     #[serde(default, skip_serializing_if = "is_none_of")]
     pub forget: u64,
 }
 
 impl EvictionCounts {
-    /// Whether none is counted.
+    /// Whether all counts are 0.
     pub fn is_empty(&self) -> bool {
         *self == Self::default()
     }
 
-    /// How many left for a reason.
+    /// The count of a reason.
     pub fn of(&self, reason: EvictionReason) -> u64 {
         match reason {
             EvictionReason::Capacity => self.capacity,
@@ -207,7 +207,7 @@ impl EvictionCounts {
         }
     }
 
-    /// One more left for a reason.
+    /// Counts one more entry for a reason.
     pub fn count(&mut self, reason: EvictionReason) {
         let counted = match reason {
             EvictionReason::Capacity => &mut self.capacity,
@@ -231,14 +231,14 @@ pub struct Evicted {
     pub relevance: Score,
     /// Recency(t_i) = 2^(−age / half-life), 0..=1.
     pub recency: Score,
-    /// What the entry was worth in itself, 0..=1, where that has a share in the weight.
+    /// The importance of the entry, 0..=1, if importance has a share in the weight.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub importance: Option<Score>,
-    /// α·relevance + (1 − α)·recency, 0..=1; where importance has a share β, that times 1 − β, and
+    /// α·relevance + (1 − α)·recency, 0..=1; if importance has a share β, (1 − β) times that sum plus
     /// β·importance.
     pub weight: Score,
-    /// Its place among all entries, from 1: the one just added first, the others by falling
-    /// weight. It left because rank > N, unless the reason is another one.
+    /// Its place among all entries, from 1: the one just added is first, the others follow by falling
+    /// weight. With the reason `capacity` it left because rank > N.
     pub rank: u32,
     /// Why it left.
     pub reason: EvictionReason,
@@ -250,81 +250,81 @@ pub struct Evicted {
     Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema,
 )]
 pub struct EntryKey {
-    /// Whose history.
+    /// The scope of the history.
     pub scope: Scope,
-    /// Which entry; absent for the scope's own record.
+    /// The entry; absent for the scope's own record.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub entry: Option<EntryId>,
 }
 
-/// Entries that are about the same: the top level of a history's hierarchy (DH-RAG eq 15).
+/// A category of similar groups: the top level of a history's hierarchy (DH-RAG eq 15).
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct CategoryRecord {
-    /// Its number within the scope; none is given twice.
+    /// Its number within the scope, never reused.
     pub id: u32,
     /// The groups in it, by rising number; never empty.
     pub groups: Vec<GroupRecord>,
 }
 
-/// Entries that say much the same: what one summary stands for (DH-RAG eq 18).
+/// A group of similar entries, which have one summary (DH-RAG eq 18).
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct GroupRecord {
-    /// Its number within the scope, among categories and groups; none is given twice.
+    /// Its number within the scope, among categories and groups; never reused.
     pub id: u32,
     /// Offsets of its entries, rising; never empty.
     pub entries: Vec<i64>,
-    /// What a language model wrote of them, where one is configured.
+    /// A language model's summary of them, if one is configured.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub summary: Option<GroupSummary>,
 }
 
-/// What a language model wrote of a group's entries.
+/// A language model's summary of a group's entries.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct GroupSummary {
-    /// The summary; absent where the model failed. It is asked again once the group has changed.
+    /// The summary; absent if the model failed. The model is asked again once the group has changed
+    /// enough.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub text: Option<String>,
-    /// How many entries the group had when it was asked.
+    /// How many entries the group had when the model was asked.
     pub entries: u32,
-    /// Which model, and by which prompt.
+    /// The model, and the prompt that it was asked by.
     pub model: ModelUsed,
 }
 
 /// Entries that follow from each other: a chain of thought (DH-RAG eq 22).
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct ChainRecord {
-    /// Its number within the scope; none is given twice.
+    /// Its number within the scope, never reused.
     pub id: u32,
     /// Offsets of its entries, rising; never empty.
     pub entries: Vec<i64>,
 }
 
-/// What a scope keeps besides its entries. Published under the key with no entry.
+/// The state of a scope besides its entries. Published under the key without an entry.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct ScopeRecord {
     /// Version of this record.
     pub schema_version: u32,
-    /// Offset of the last input of this scope that was applied, -1 where none was since the
-    /// history was imported. Kept as an assertion only.
+    /// Offset of the last input of this scope that was applied; -1 if none was since the history was
+    /// imported. Used only as an assertion.
     pub last_applied_offset: i64,
-    /// Latest event time seen in the scope: "now" of recency.
+    /// Latest event time seen in the scope: the "now" of recency.
     pub latest_event_time: EventTime,
-    /// The last turn ids that ended as a response or recorded, oldest first, at most 256. They
-    /// survive eviction.
+    /// The ids of the last turns that ended as a response or a recorded turn, oldest first, at most 256.
+    /// They survive eviction.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub recent_turn_ids: Vec<TurnId>,
-    /// Inputs of this scope that ended as a response or recorded, since the scope began.
+    /// Number of inputs of this scope that ended as a response or a recorded turn, since it began.
     pub turns: u64,
-    /// Entries evicted since the scope began.
+    /// Number of entries evicted since the scope began.
     pub evictions: u64,
-    /// Those of them that are counted by reason; absent in records of versions that did not, whose
-    /// evictions count for no reason.
+    /// These evictions by reason. Older records lack the counts; their evictions have no reason.
     #[serde(default, skip_serializing_if = "EvictionCounts::is_empty")]
     pub evictions_by_reason: EvictionCounts,
-    /// Which entries are about the same. Every entry is in exactly one group.
+    /// The categories and groups of the entries. Every entry is in exactly one group.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub categories: Vec<CategoryRecord>,
-    /// Which entries follow from each other. Every entry is in exactly one chain.
+    /// The chains of thought. Every entry is in exactly one chain.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub chains: Vec<ChainRecord>,
     /// The number of the next category or group.
@@ -342,29 +342,29 @@ fn is_zero(number: &u32) -> bool {
     *number == 0
 }
 
-/// A change to a scope's history, as `replay --out-history` writes it; on Kafka the key and the
-/// value of one record on the compacted `history` topic.
+/// A change to a scope's history, as `replay --out-history` writes it; on Kafka, the key and the value of
+/// one record on the compacted `history` topic.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(tag = "change", rename_all = "snake_case")]
 pub enum HistoryChange {
-    /// The entry is now this.
+    /// An entry was added or replaced.
     Entry {
-        /// Where it is kept.
+        /// The key of the entry.
         key: EntryKey,
         /// The entry.
         entry: Box<HistoryEntry>,
     },
-    /// The entry is gone.
+    /// A record was removed.
     Gone {
-        /// Where it was kept.
+        /// The key of the record.
         key: EntryKey,
-        /// Why it is gone. On Kafka a header of the tombstone, `turnstream.evicted`.
+        /// Why it was removed. On Kafka a header of the tombstone, `turnstream.evicted`.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         evicted: Option<Box<Evicted>>,
     },
-    /// The scope's own record is now this.
+    /// The scope's own record was written.
     Scope {
-        /// Whose record.
+        /// The key of the record.
         key: EntryKey,
         /// The record.
         record: Box<ScopeRecord>,
@@ -372,7 +372,7 @@ pub enum HistoryChange {
 }
 
 impl HistoryChange {
-    /// The key that the change is published under.
+    /// The key of the change.
     pub fn key(&self) -> &EntryKey {
         match self {
             Self::Entry { key, .. } | Self::Gone { key, .. } | Self::Scope { key, .. } => key,

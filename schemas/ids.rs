@@ -1,4 +1,4 @@
-//! Identifiers, coordinates and measures: newtypes, so that none is taken for another.
+//! Identifiers, coordinates and measures: newtypes, so that the compiler keeps them apart.
 
 use std::fmt;
 
@@ -43,7 +43,7 @@ macro_rules! text_id {
 }
 
 text_id!(
-    /// The organisation a conversation belongs to. Absent means `default`.
+    /// The organisation that a conversation belongs to. Absent means `default`.
     TenantId
 );
 text_id!(
@@ -51,15 +51,15 @@ text_id!(
     ConversationId
 );
 text_id!(
-    /// The person who talks. With the tenant it names a user [`Scope`].
+    /// The person who speaks. With the tenant it names a user [`Scope`].
     UserId
 );
 text_id!(
-    /// One turn, unique within its scope. Absent becomes `partition-offset` of the input.
+    /// One turn, unique within its scope. If absent, it becomes `partition-offset` of the input.
     TurnId
 );
 text_id!(
-    /// One response of ours: the coordinates of the input it answers, `topic-partition-offset`.
+    /// One response of the engine: the coordinates of the input that it answers, `topic-partition-offset`.
     ResponseId
 );
 text_id!(
@@ -71,12 +71,12 @@ text_id!(
     SourceName
 );
 
-/// The coordinates of an input on the log. Every output names the input it came from.
+/// The coordinates of an input on the log. Every output names the input that it came from.
 #[derive(
     Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema,
 )]
 pub struct InputId {
-    /// Topic (or log file) the input was read from.
+    /// Topic (or log file) from which the input was read.
     pub topic: String,
     /// Partition of the topic, from 0.
     pub partition: i32,
@@ -90,7 +90,7 @@ impl InputId {
         ResponseId(format!("{}-{}-{}", self.topic, self.partition, self.offset))
     }
 
-    /// The turn id given to a turn that came without one.
+    /// The turn id for a turn that came without one.
     pub fn turn_id(&self) -> TurnId {
         TurnId(format!("{}-{}", self.partition, self.offset))
     }
@@ -119,14 +119,14 @@ pub struct RequestId {
     pub offset: i64,
 }
 
-/// A history entry within its scope: the input that made it. Ordered as the log is.
+/// A history entry within its scope: the input that made it. Ordered like the log.
 #[derive(
     Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema,
 )]
 pub struct EntryId {
     /// Partition of the input.
     pub partition: i32,
-    /// Offset of the input; negative where the history was imported, and it lies on another log.
+    /// Offset of the input; negative if the entry was imported, from an input on another log.
     pub offset: i64,
 }
 
@@ -147,9 +147,8 @@ pub enum ScopeKind {
     User,
 }
 
-/// The unit of keying, of exchange, of sequence, of state and of the changelog:
-/// `tenant/conversation` or `tenant/user`. `/` and `%` within a tenant are percent-escaped, so
-/// that two scopes never read the same.
+/// The unit of keys, exchange, order, state and changelog: `tenant/conversation` or `tenant/user`.
+/// `/` and `%` within a tenant are percent-escaped, so that different scopes have different texts.
 #[derive(
     Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema,
 )]
@@ -160,7 +159,7 @@ impl Scope {
     /// The tenant of turns that name none.
     pub const DEFAULT_TENANT: &'static str = "default";
 
-    /// The scope of a tenant (or the default one) and a conversation or user id.
+    /// The scope of a tenant (or the default tenant) and a conversation or user id.
     pub fn new(tenant: Option<&TenantId>, id: &str) -> Self {
         let tenant = tenant.map_or(Self::DEFAULT_TENANT, TenantId::as_str);
         if tenant.contains(['/', '%']) {
@@ -189,8 +188,8 @@ impl fmt::Display for Scope {
     }
 }
 
-/// A finite measure without unit: a score in 0..=1 unless the field that holds it says
-/// otherwise. Never NaN: [`Score::new`] reads a value that is not finite as 0.
+/// A finite measure without unit: a score in 0..=1 unless the field says otherwise. Never NaN:
+/// [`Score::new`] turns a value that is not finite into 0.
 #[derive(
     Clone, Copy, Debug, Default, PartialEq, PartialOrd, Serialize, Deserialize, JsonSchema,
 )]
@@ -209,7 +208,7 @@ impl Score {
     }
 }
 
-/// When a turn happened, as its sender says: milliseconds since 1970-01-01T00:00:00Z. Read from
+/// When a turn happened, according to its sender: milliseconds since 1970-01-01T00:00:00Z. Read from
 /// an integer of milliseconds or from RFC 3339 text; written as the integer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct EventTime(pub i64);

@@ -1,27 +1,26 @@
 //! What flows: the records of turnstream.
 //!
-//! Every record that enters or leaves the engine, or travels between two operators under a
-//! name of the field, is a type in this package. Nothing here computes: a record knows how it
-//! is written, read and described, and that is all. The package reaches neither timely nor any
-//! client of a log, a model or an index.
+//! Every record that enters or leaves the engine, or travels between two operators under a name from
+//! the papers, is a type in this package. The types only define how a record is written, read and
+//! described. The package depends neither on timely nor on any client of a log, a model or an index.
 //!
 //! Reading order is data order:
 //!
 //! 1. [`turn`] and [`forget`]: what arrives on the `turns` topic;
-//! 2. [`history`]: the entries a conversation keeps, and the changes published about them;
+//! 2. [`history`]: the entries that a scope keeps, and the changes published about them;
 //! 3. [`demand`]: which knowledge a turn asks for (queries, topics, revisions);
 //! 4. [`plan`]: which sources are asked, in which order;
-//! 5. [`evidence`]: what the sources gave;
+//! 5. [`evidence`]: what the sources answered;
 //! 6. [`response`]: what leaves on the `responses` topic;
 //! 7. [`outcome`]: the three ways an input can end;
 //! 8. [`stages`]: the stages, a row for each, and [`fault`]: why one could not do its work;
-//! 9. [`knowledge`]: what changes in the knowledge while turns flow;
-//! 10. [`views`]: what committed responses, histories and knowledge amount to;
-//! 11. [`answers`]: what a language model answers in a prompted stage;
-//! 12. [`text`]: what is shown of words that come from outside.
+//! 9. [`knowledge`]: changes of the knowledge while turns flow;
+//! 10. [`views`]: counts over committed responses, histories and knowledge;
+//! 11. [`answers`]: the answers of language models in prompted stages;
+//! 12. [`text`]: how words from outside are made safe to show.
 //!
-//! Records that outlive a process carry [`SCHEMA_VERSION`]. Their JSON Schemas lie in
-//! `schemas/json/` and are generated from the types (see [`published`]).
+//! Records that outlive a process carry [`SCHEMA_VERSION`]. Their JSON Schemas in `schemas/json/` are
+//! generated from the types (see [`published`]).
 
 pub mod answers;
 pub mod demand;
@@ -74,6 +73,6 @@ pub use stages::{RecordPart, Stage, StageRow};
 pub use turn::{Extra, Speaker, Turn, TurnKind};
 pub use views::{ViewKey, ViewName, ViewValue};
 
-/// The version that durable records are written with. Older versions stay readable: their
-/// fixtures lie in `tests/fixtures/` and a test parses them.
+/// The version of durable records. Older versions stay readable: a test parses their fixtures in
+/// `tests/fixtures/`.
 pub const SCHEMA_VERSION: u32 = 1;

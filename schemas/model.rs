@@ -1,14 +1,14 @@
-//! Which model had a part in a record.
+//! The model that had a part in a record.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// What wrote a response.
+/// The model or generator that wrote a response or made a decision.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct ModelUsed {
-    /// The generator's name. `realiser` and `none` are model-free.
+    /// The name of the model or generator. `realiser` and `none` use no model.
     pub name: String,
-    /// Hash of the prompt template, where a prompt was used.
+    /// Hash of the prompt's template, if a prompt was used.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub prompt_hash: Option<String>,
 }

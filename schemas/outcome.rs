@@ -1,4 +1,4 @@
-//! The three ways an input can end. Every input ends as exactly one of them: the conservation
+//! The three ways in which an input can end. Every input ends in exactly one of them: the conservation
 //! law.
 
 use base64::Engine as _;
@@ -16,16 +16,16 @@ use crate::turn::Extra;
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(tag = "reason", content = "refers_to", rename_all = "snake_case")]
 pub enum RecordedReason {
-    /// It is a system turn: it completed the latest entry without a response, or made its own
+    /// It is a system turn: it completed the latest entry without a response, or made an entry of its own
     /// (or a replay with generated history dropped it).
     System,
-    /// It echoes this response of ours, which entered history when it was made.
+    /// It echoes this response of the engine, which entered the history when it was made.
     Echo(crate::ids::ResponseId),
-    /// This agent turn overtook it before it was answered. Its query entered history.
+    /// This agent's turn came before it was answered. Its query entered the history.
     SupersededBy(TurnId),
-    /// This turn of the scope had ended before under the same id. History did not change.
+    /// A turn of the scope with this id had ended before. The history did not change.
     DuplicateOf(TurnId),
-    /// It asked to forget, and was obeyed: all entries of the scope are gone.
+    /// It was a demand to forget: all entries of the scope were removed.
     Forgotten,
 }
 
@@ -46,20 +46,20 @@ impl RecordedReason {
     }
 }
 
-/// An input that was taken note of and not answered.
+/// A recorded turn: an input that ended without a response.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Recorded {
     /// Version of this record.
     pub schema_version: u32,
     /// The input.
     pub input: InputId,
-    /// The organisation, where the turn named one.
+    /// The organisation, if the turn named one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tenant_id: Option<TenantId>,
-    /// The conversation; absent only where a user was to be forgotten.
+    /// The conversation; absent only in a demand to forget a user.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub conversation_id: Option<ConversationId>,
-    /// The person, where the turn named one.
+    /// The person, if the turn named one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub user_id: Option<UserId>,
     /// The turn.
@@ -67,8 +67,8 @@ pub struct Recorded {
     /// Why it was not answered.
     #[serde(flatten)]
     pub reason: RecordedReason,
-    /// Which entries it pushed out of the history. Of those that a demand to forget took, the first
-    /// 256 by weight; each stands beside its tombstone, however many they are.
+    /// The entries that it evicted from the history. For a demand to forget, the first 256 by weight; the
+    /// tombstones name all of them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub evicted: Vec<Evicted>,
     /// The turn's metadata.
@@ -79,7 +79,7 @@ pub struct Recorded {
     pub extra: Extra,
 }
 
-/// Bytes as they came; base64 in JSON.
+/// Unchanged bytes; base64 in JSON.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Bytes(pub Vec<u8>);
 
@@ -116,25 +116,25 @@ pub struct Header {
     pub value: Option<Bytes>,
 }
 
-/// An input that could not be served, with its bytes and the reason. On a log, `value`, `key`
-/// and `headers` are those of the record itself and the rest goes into headers whose names
-/// begin with `turnstream.`; in JSON lines the whole is this record.
+/// An input that could not be served, with its bytes and the reason. On a log, `value`, `key` and
+/// `headers` are those of the log's record, and the other fields are headers whose names begin with
+/// `turnstream.`; in JSON lines the whole is this record.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct DeadLetter {
     /// Version of this record.
     pub schema_version: u32,
     /// The input.
     pub input: InputId,
-    /// The bytes as they came; absent where the record had none.
+    /// The unchanged bytes; absent if the record had none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub value: Option<Bytes>,
-    /// The key as it came.
+    /// The unchanged key.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub key: Option<Bytes>,
-    /// The headers as they came.
+    /// The unchanged headers.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub headers: Vec<Header>,
-    /// Which stage refused it, and why.
+    /// The stage that refused it, and why.
     #[serde(flatten)]
     pub fault: Fault,
     /// The log's time of the input: milliseconds since 1970.
@@ -147,7 +147,7 @@ pub struct DeadLetter {
 pub enum Outcome {
     /// It was answered.
     Response(Box<Response>),
-    /// It was taken note of.
+    /// It was recorded without a response.
     Recorded(Box<Recorded>),
     /// It could not be served.
     DeadLetter(Box<DeadLetter>),

@@ -1,4 +1,4 @@
-//! Which sources a turn asks, in which order (UniMS-RAG).
+//! The sources that a turn asks, in order (UniMS-RAG).
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -7,12 +7,12 @@ use crate::ids::SourceName;
 use crate::stages::Stage;
 use crate::turn::Speaker;
 
-/// Sources in the order they are asked. Empty is the NULL plan: no knowledge.
+/// Sources in the order of asking. The empty plan is NULL: no knowledge.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(transparent)]
 pub struct Plan(pub Vec<SourceName>);
 
-/// What a source holds, and so which operator asks it.
+/// The kind of a source, which decides the operator that asks it.
 #[derive(
     Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema,
 )]
@@ -20,11 +20,11 @@ pub struct Plan(pub Vec<SourceName>);
 pub enum SourceKind {
     /// The graph of facts that `[knowledge]` names.
     Graph,
-    /// Rows, of the file that `file` names.
+    /// The rows of the file that `file` names.
     Table,
     /// Sentences that describe the user.
     UserPersona,
-    /// Sentences that describe who answers.
+    /// Sentences that describe the one who answers.
     BotPersona,
     /// The documents that `[documents]` names.
     Documents,
@@ -52,7 +52,7 @@ impl SourceKind {
         }
     }
 
-    /// Whom a persona describes; `None` of what is none.
+    /// Whom a persona describes; `None` for other kinds.
     pub fn describes(self) -> Option<Speaker> {
         match self {
             Self::UserPersona => Some(Speaker::User),

@@ -14,9 +14,9 @@ pub struct Published {
 }
 
 impl Published {
-    /// The schema as it is committed: pretty JSON with a final newline.
+    /// The schema as in the committed file: pretty JSON with a final newline.
     pub fn text(&self) -> String {
-        // A schema is a JSON value: writing one to a string cannot fail.
+        // A schema is a JSON value, so writing it to a string cannot fail.
         let mut text =
             serde_json::to_string_pretty(&(self.generate)()).unwrap_or_else(|_| "{}".to_owned());
         text.push('\n');
@@ -71,7 +71,7 @@ pub fn find(name: &str) -> Option<Published> {
 mod tests {
     use super::*;
 
-    /// `UPDATE_SCHEMAS=1 cargo test` writes the files anew.
+    /// `UPDATE_SCHEMAS=1 cargo test` rewrites the files.
     #[test]
     fn committed_schemas_are_those_of_the_types() {
         let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("json");

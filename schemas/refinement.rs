@@ -1,5 +1,4 @@
-//! What self-refinement did to a response: each round that it was made anew from other evidence
-//! (UniMS-RAG, algorithm 1).
+//! The rounds in which self-refinement made a response anew from other evidence (UniMS-RAG, algorithm 1).
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -11,7 +10,7 @@ use crate::ids::{EvidenceId, Score};
 pub struct ScoredEvidence {
     /// The piece.
     pub id: EvidenceId,
-    /// Its relevance to the dialogue, 0..=1; absent where no judge scored it, and 1 in `score` then.
+    /// Its relevance to the dialogue, 0..=1; absent if no judge scored it, and then 1 in `score`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub relevance: Option<Score>,
     /// Its consistency with the draft, 0..=1.
@@ -20,7 +19,7 @@ pub struct ScoredEvidence {
     pub score: Score,
 }
 
-/// A round: a draft that was put aside, and what the next one was made from instead.
+/// A round: a draft that was put aside, and the change of evidence for the next draft.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct RefinementRound {
     /// Its number, from 1.
@@ -29,8 +28,8 @@ pub struct RefinementRound {
     pub text: String,
     /// The evidence that the draft was made from, in its order.
     pub evidence: Vec<ScoredEvidence>,
-    /// What was taken out, the lowest score first.
+    /// The evidence that was dropped, the lowest score first.
     pub dropped: Vec<EvidenceId>,
-    /// What came in, in the order of what it came in for.
+    /// The evidence that replaced it, in the order of the dropped pieces.
     pub added: Vec<EvidenceId>,
 }

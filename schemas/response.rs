@@ -16,23 +16,23 @@ use crate::refinement::RefinementRound;
 use crate::stages::Stage;
 use crate::turn::Extra;
 
-/// What the gate decided (RAGate).
+/// The decision of the gate (RAGate).
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct GateDecision {
     /// Whether the turn needs knowledge: score ≥ threshold.
     pub retrieve: bool,
-    /// How much it does, 0..=1.
+    /// How much the turn needs knowledge, 0..=1.
     pub score: Score,
-    /// What the score had to reach, 0..=1; absent where no score was weighed.
+    /// The score from which a turn retrieves, 0..=1; absent if the gate did not decide by a score.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub threshold: Option<Score>,
-    /// What made the score, by name: documented features, each with its contribution; of a trained
-    /// gate the score by each definition of need, 0..=1.
+    /// The parts of the score, by name: the contributions of documented features or, for a trained gate,
+    /// the score by each definition of need, 0..=1.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub features: BTreeMap<String, Score>,
 }
 
-/// What a confidence measures. Two kinds are never compared.
+/// The measure of a confidence. Confidences of different kinds are never compared.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum ConfidenceKind {
@@ -47,18 +47,18 @@ pub enum ConfidenceKind {
 /// How sure the generator was.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Confidence {
-    /// What is measured.
+    /// The kind of the measure.
     pub kind: ConfidenceKind,
-    /// The measure.
+    /// The value of the measure.
     pub value: f64,
 }
 
-/// The state of the knowledge a response was made with.
+/// The state of the knowledge that a response was made from.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct KnowledgeState {
-    /// The snapshot, by the checksum of its content.
+    /// The snapshot, named by the checksum of its content.
     pub snapshot: String,
-    /// Per partition of the `knowledge` topic: the next offset that was not yet applied.
+    /// Per partition of the `knowledge` topic: the first offset that was not yet applied.
     #[serde(default)]
     pub offsets: BTreeMap<i32, i64>,
 }
@@ -68,54 +68,55 @@ pub struct KnowledgeState {
 pub struct Response {
     /// Version of this record.
     pub schema_version: u32,
-    /// This response: the coordinates of its input.
+    /// The id of this response: the coordinates of its input.
     pub response_id: ResponseId,
-    /// The input it answers.
+    /// The input that it answers.
     pub input: InputId,
-    /// The organisation, where the turn named one.
+    /// The organisation, if the turn named one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tenant_id: Option<TenantId>,
     /// The conversation.
     pub conversation_id: ConversationId,
-    /// The person, where the turn named one.
+    /// The person, if the turn named one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub user_id: Option<UserId>,
-    /// The turn it answers.
+    /// The turn that it answers.
     pub turn_id: TurnId,
-    /// What is said. Empty only from the no-op generator.
+    /// The words of the response. Empty only from the generator `none`.
     pub text: String,
-    /// Does the turn need knowledge?
+    /// Whether the turn needs knowledge.
     pub gate: GateDecision,
-    /// Which knowledge it demands; empty where the gate said no.
+    /// The knowledge that it demands; empty if the gate decided against retrieval.
     pub demand: Demand,
-    /// Which sources were asked; empty (NULL) where the gate said no.
+    /// The sources that were asked; empty (NULL) if the gate decided against retrieval.
     pub plan: Plan,
-    /// What they gave: selected evidence first, in its order.
+    /// The evidence from the sources: selected evidence first, in its order.
     pub evidence: Vec<Evidence>,
-    /// The rounds in which it was made anew from other evidence, in order; `text` and `evidence` are those of
-    /// the last one. Absent where there was none.
+    /// The rounds in which the response was made anew from other evidence, in order; `text` and `evidence`
+    /// are those of the last draft. Absent if there were none.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub refinement: Vec<RefinementRound>,
-    /// Which history was recalled, by falling weight.
+    /// The recalled history: entries of the window, the latest first, then older ones by falling
+    /// relevance.
     pub history: Vec<RecalledTurn>,
-    /// Which entries this turn pushed out of the history.
+    /// The entries that this turn evicted from the history.
     pub evicted: Vec<Evicted>,
-    /// The query completed from what was recalled, where it was.
+    /// The query as completed from earlier exchanges, if it was.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub query_reconstructed: Option<String>,
-    /// How sure the generator was, where it says.
+    /// How sure the generator was, if it says so.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub confidence: Option<Confidence>,
-    /// The state of the knowledge it was made with.
+    /// The state of the knowledge that it was made from.
     pub knowledge: KnowledgeState,
-    /// What wrote it.
+    /// The model or generator that wrote it.
     pub model: ModelUsed,
-    /// The language models that decided in the stages before, by stage.
+    /// The language models that decided in earlier stages, by stage.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub models: BTreeMap<Stage, ModelUsed>,
-    /// Stages that failed and were gone without, each with the reason.
+    /// Stages that failed, and without which the response was made, each with the reason.
     pub degraded: Vec<Degraded>,
-    /// Microseconds per stage. Left out in replays unless asked for.
+    /// Microseconds per stage. Left out in replays unless requested.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub timings_us: BTreeMap<Stage, u64>,
     /// The turn's metadata.

@@ -1,17 +1,17 @@
-//! The stages of the flow: one table, with a row for each, in flow order. Whoever needs a list of
-//! stages (records, configuration, prompts, metrics, what is shown) reads it off here.
+//! The stages of the flow: one table, with a row for each stage, in flow order. All lists of stages (in
+//! records, configuration, prompts, metrics and output) come from it.
 
 use std::fmt;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// A part of a turn's record, as one stage leaves it to another.
+/// A part of a turn's record that one stage writes and others read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum RecordPart {
     /// The turn, and the dialogue up to it.
     Dialogue,
-    /// What history recalled, and the query completed from it.
+    /// Recalled entries, and the completed query.
     Recalled,
     /// Concepts that the dialogue names, and words that the graph does not have.
     Concepts,
@@ -19,20 +19,19 @@ pub enum RecordPart {
     Gate,
     /// The dialogue as vectors.
     Embedding,
-    /// The sources that are asked.
+    /// The sources to ask.
     Plan,
     /// Queries, and the thought behind them.
     Queries,
     /// Topics, and the thought behind them.
     Topics,
-    /// What cross revision did, what of the demand the graph does not have, and the thought behind the
-    /// response.
+    /// The changes of cross revision, demands without a fact, and the thought behind the response.
     Demand,
-    /// What the sources gave.
+    /// The evidence from the sources.
     Candidates,
-    /// What the response is made from.
+    /// The evidence with its selection.
     Evidence,
-    /// How what was recalled was weighed.
+    /// The attention of recalled entries.
     Attention,
     /// The response.
     Draft,
@@ -40,27 +39,27 @@ pub enum RecordPart {
     Refinement,
 }
 
-/// What the table says of a stage.
+/// The table's row for a stage.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StageRow {
     /// The stage's name in records, configuration and metrics; its section of the configuration has
     /// the same name.
     pub name: &'static str,
-    /// Its name where there is room for one word only.
+    /// Its name in one word, for narrow output.
     pub word: &'static str,
-    /// The values of `form` in its section; none where it decides in one way.
+    /// The values of `form` in its section; none if it decides in one way only.
     pub forms: &'static [&'static str],
-    /// The table of the configuration that has its `prompted`, from the root, with dots; `None`
-    /// where it asks no language model.
+    /// The dotted path of the configuration table that has its `prompted`; `None` if it asks no language
+    /// model.
     pub prompted: Option<&'static str>,
-    /// What `on_failure` is unless it is configured; `None` where the stage has no such key.
+    /// The default of `on_failure`; `None` if the stage has no such key.
     pub on_failure: Option<&'static str>,
     /// Whether turns pass through it one by one and are counted in it.
     pub is_counted: bool,
-    /// What of a turn's record it reads in its place in the flow. (A gate that decides later reads
-    /// candidates or a draft as well.)
+    /// The parts of a turn's record that it reads at its place in the flow. (A gate that decides later also
+    /// reads candidates or a draft.)
     pub reads: &'static [RecordPart],
-    /// What of a turn's record it writes.
+    /// The parts of a turn's record that it writes.
     pub writes: &'static [RecordPart],
 }
 
@@ -84,7 +83,7 @@ macro_rules! stages {
             /// All stages in flow order.
             pub const ALL: [Self; [$($name),*].len()] = [$(Self::$stage),*];
 
-            /// What the table says of it.
+            /// The table's row for this stage.
             pub const fn row(self) -> StageRow {
                 match self {
                     $(Self::$stage => StageRow {
@@ -104,7 +103,7 @@ macro_rules! stages {
 }
 
 stages! {
-    /// Bytes become a turn.
+    /// Bytes to turns.
     Ingest {
         name: "ingest", word: "ingest", forms: [],
         prompted: None, on_failure: None, is_counted: false,
@@ -116,7 +115,7 @@ stages! {
         prompted: Some("history.summaries"), on_failure: None, is_counted: true,
         reads: [Dialogue], writes: [Recalled],
     }
-    /// Does the turn need knowledge?
+    /// Whether the turn needs knowledge.
     Gate {
         name: "gate", word: "gate",
         forms: ["lexical", "learned", "by_source", "prompted", "always", "never", "random"],
@@ -129,7 +128,7 @@ stages! {
         prompted: None, on_failure: Some("degrade"), is_counted: true,
         reads: [Dialogue], writes: [Embedding],
     }
-    /// Which sources are asked, in which order.
+    /// The sources to ask, in order.
     SourcePlanning {
         name: "source_planning", word: "sources",
         forms: ["lexical", "learned", "prompted", "off"],
@@ -148,7 +147,7 @@ stages! {
         prompted: Some("topic_planning"), on_failure: Some("degrade"), is_counted: true,
         reads: [Dialogue, Recalled, Concepts], writes: [Topics],
     }
-    /// Queries and topics repair each other.
+    /// Queries revised by topics, and topics by queries.
     CrossRevision {
         name: "cross_revision", word: "revision", forms: ["lexical", "prompted", "off"],
         prompted: Some("cross_revision"), on_failure: Some("degrade"), is_counted: true,
@@ -193,7 +192,7 @@ stages! {
         reads: [Dialogue, Recalled, Plan, Queries, Topics, Candidates],
         writes: [Candidates, Evidence],
     }
-    /// Evidence and history weighed together, and cut to what there is room for.
+    /// Evidence and history weighed together, and cut to a budget.
     Integration {
         name: "integration", word: "integration", forms: ["lexical", "learned", "off"],
         prompted: None, on_failure: Some("degrade"), is_counted: true,
@@ -252,7 +251,7 @@ mod tests {
         assert!(words.iter().all(|word| !word.contains('_')));
     }
 
-    /// Where a stage stands before what it reads is there, the flow cannot be.
+    /// A stage cannot read a part before an earlier stage has written it.
     #[test]
     fn what_a_stage_reads_was_written_before() {
         let mut written = BTreeSet::<RecordPart>::new();

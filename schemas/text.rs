@@ -1,8 +1,8 @@
-//! Words that come from outside, fit to be shown: in a record, a log or a terminal.
+//! Makes words from outside safe to show in a record, a log or a terminal.
 
-/// Whether a character is none that is read, but one that steers what shows it: a control character
-/// (line ends and tabs are among them), or one that turns the direction of the text around it
-/// (Unicode's `Bidi_Control`).
+/// Whether a character controls the output instead of being part of the text: a control character (line
+/// ends and tabs are among them), or one that changes the direction of writing (Unicode's
+/// `Bidi_Control`).
 pub fn is_steering(character: char) -> bool {
     let turns = matches!(
         character,
@@ -11,7 +11,7 @@ pub fn is_steering(character: char) -> bool {
     turns || character.is_control()
 }
 
-/// A text on one line, without characters that [steer](is_steering), and cut behind so many
+/// A text on one line, without characters that [control the output](is_steering), cut after `characters`
 /// characters.
 pub fn bounded_line(text: &str, characters: usize) -> String {
     let mut line = String::new();

@@ -11,17 +11,17 @@ use crate::ids::{
 /// Fields that this version does not know. Kept, and carried to every output as `extra`.
 pub type Extra = Map<String, Value>;
 
-/// Who says an utterance.
+/// The speaker of an utterance.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Speaker {
-    /// The person served. A user turn is answered.
+    /// The person who is served. The engine answers user turns.
     User,
-    /// The other side: this engine, another bot or a human agent. A system turn is recorded.
+    /// The other side: this engine, another bot or a human agent. The engine records system turns.
     System,
 }
 
-/// What the record of an utterance says it is; of another kind is [`Forget`](crate::Forget).
+/// The `kind` of an utterance. The other kind of record is [`Forget`](crate::Forget).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum TurnKind {
@@ -33,44 +33,44 @@ pub enum TurnKind {
 /// One utterance of one speaker, as a client writes it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Turn {
-    /// Version of this record; 1 where absent. A version above ours is a dead letter.
+    /// Version of this record; 1 if absent. A record with a version above the engine's becomes a dead letter.
     #[serde(default = "first_version")]
     pub schema_version: u32,
-    /// That it is an utterance, also where absent.
+    /// Marks the record as an utterance; may be absent.
     #[serde(default)]
     pub kind: TurnKind,
-    /// The organisation; `default` where absent.
+    /// The organisation; `default` if absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tenant_id: Option<TenantId>,
-    /// The conversation this turn belongs to; not empty.
+    /// The conversation that this turn belongs to; not empty.
     #[schemars(length(min = 1))]
     pub conversation_id: ConversationId,
-    /// The person who talks; required where the scope is `user`.
+    /// The person who speaks; required if the scope is `user`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub user_id: Option<UserId>,
-    /// Unique within the scope; `partition-offset` of the input where absent. A repeat of one
-    /// of the last 256 is recorded as a duplicate.
+    /// Unique within the scope; `partition-offset` of the input if absent. A turn with one of the last 256
+    /// ids is recorded as a duplicate.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub turn_id: Option<TurnId>,
-    /// Who speaks.
+    /// The speaker.
     pub speaker: Speaker,
-    /// What is said; not empty, at most `turns.max_text_bytes` bytes of UTF-8.
+    /// The words; not empty, at most `turns.max_text_bytes` bytes of UTF-8.
     #[schemars(length(min = 1))]
     pub text: String,
-    /// When it was said; the log's time where absent.
+    /// When it was said; the log's time if absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub timestamp: Option<EventTime>,
-    /// BCP 47 language tag, such as `en` or `zh-TW`; told from the script where absent, or where
-    /// it names a language that is not served.
+    /// BCP 47 language tag, such as `en` or `zh-TW`. If absent, or if the engine does not support the
+    /// language, the script of the text decides.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub language: Option<String>,
     /// Sentences that describe the user.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub persona: Vec<String>,
-    /// On a system turn: the response of ours that it echoes.
+    /// On a system turn: the response of the engine that it echoes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub response_id: Option<ResponseId>,
-    /// Anything the sender wants to see again; carried to every output.
+    /// Anything that the sender wants to see again; carried to every output.
     #[serde(default, skip_serializing_if = "Map::is_empty")]
     pub metadata: Map<String, Value>,
     /// Fields that this version does not know.
@@ -83,7 +83,7 @@ pub(crate) fn first_version() -> u32 {
 }
 
 impl Turn {
-    /// A turn with only what is required; the rest absent.
+    /// A turn with the required fields only.
     pub fn new(conversation: &str, speaker: Speaker, text: &str) -> Self {
         Self {
             schema_version: crate::SCHEMA_VERSION,
@@ -103,7 +103,7 @@ impl Turn {
         }
     }
 
-    /// The scope of this turn, or `None` where a user scope is asked for and no user is named.
+    /// The scope of this turn; `None` if scopes are users and the turn names no user.
     pub fn scope(&self, kind: ScopeKind) -> Option<Scope> {
         let id = match kind {
             ScopeKind::Conversation => self.conversation_id.as_str(),

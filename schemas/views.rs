@@ -1,5 +1,5 @@
-//! Views: what the committed responses, the histories and the knowledge amount to, as the records
-//! of the compacted `views` topic.
+//! Views: counts over committed responses, histories and the knowledge, as the records of the compacted
+//! `views` topic.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -10,24 +10,24 @@ use serde::{Deserialize, Serialize};
 )]
 #[serde(rename_all = "snake_case")]
 pub enum ViewName {
-    /// By evidence id: the responses that a fact grounds (it was selected).
+    /// By evidence id: the responses for which the fact was selected.
     FactsUsed,
-    /// By evidence id: those of a fact that was taken back on the `knowledge` topic since.
+    /// By evidence id: the same, for facts that the `knowledge` topic has retracted.
     WithdrawnFactsUsed,
-    /// By relation: the facts that ground responses, each as often as it does.
+    /// By relation: the facts selected for responses, each as often as it was selected.
     RelationsUsed,
     /// By concept: the responses whose demand asks for it.
     ConceptsAsked,
-    /// By concept, or word: the responses that asked for it and found no fact, as long as the
-    /// `knowledge` topic names none either.
+    /// By concept or word: the responses whose demand asked for it and found no fact. It is not counted
+    /// while the `knowledge` topic names it.
     ConceptsMissing,
     /// By `scope#category`: the entries that a history holds in that category of its hierarchy.
     EntriesByCluster,
-    /// By number of entries: the categories that hold so many.
+    /// By number of entries: the categories with that many.
     ClusterSizes,
-    /// By reason (`capacity`, `age`, `forget`): the entries that left the histories that are there.
+    /// By reason (`capacity`, `age`, `forget`): the entries that left the present histories.
     EvictionsByReason,
-    /// By evidence id: the entries held whose passages name it.
+    /// By evidence id: the present entries whose passages name it.
     EvidenceRemembered,
     /// `scopes`, `entries`, `categories`, `groups` and `chains` of histories, and the `bytes` of
     /// keys and values of their entries.
@@ -49,7 +49,7 @@ impl ViewName {
         Self::HistorySizes,
     ];
 
-    /// The name as records have it.
+    /// The name in records.
     pub fn name(self) -> &'static str {
         match self {
             Self::FactsUsed => "facts_used",
@@ -75,16 +75,16 @@ impl ViewName {
 pub struct ViewKey {
     /// What is counted.
     pub view: ViewName,
-    /// Partition of the responses, or of the histories, that it is counted in.
+    /// The partition of the responses or histories in which it is counted.
     pub partition: i32,
-    /// Of what.
+    /// The key that is counted, as the view defines it.
     pub key: String,
 }
 
-/// The value of a record on the `views` topic; a tombstone where the count came down to none.
+/// The value of a record on the `views` topic. A count of 0 is a tombstone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ViewValue {
-    /// How many, 1 and above.
+    /// The count, from 1.
     pub count: u64,
 }

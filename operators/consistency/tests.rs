@@ -23,7 +23,7 @@ fn drafted(text: &str) -> TurnInFlight {
     TurnInFlight { evidence, draft, ..turn }
 }
 
-/// What the stage makes of a turn: the consistency of each piece, and where it degraded.
+/// The result of the stage for a turn: the consistency of each piece, and the stages that degraded.
 fn judged(
     config: &ConsistencyConfig,
     turn: TurnInFlight,
@@ -56,7 +56,7 @@ fn selected_evidence_is_held_against_the_response() {
     assert_eq!(found, [Some(1.0), None, None]);
 }
 
-/// The stage with a language model that answers this.
+/// The result of the stage with a language model that gives this answer.
 fn prompted_with(answer: &'static str, on_failure: OnFailure) -> (Vec<Option<f64>>, Vec<Stage>) {
     judged(&config(ConsistencyForm::Prompted, on_failure), drafted(TEXT), move |means| {
         asking(means, move |request| {
@@ -74,7 +74,7 @@ fn prompted_with(answer: &'static str, on_failure: OnFailure) -> (Vec<Option<f64
 fn a_language_model_judges_by_number() {
     let (found, degraded) = prompted_with(r#"{"consistency": [9, 2]}"#, OnFailure::Degrade);
     assert_eq!((found, degraded), (vec![Some(0.9), Some(0.2), None], Vec::new()));
-    // Where it says too little, nothing is known, or the words decide.
+    // The model gives too few scores: there is no consistency, or the lexical form decides.
     for (on_failure, expected) in [
         (OnFailure::Degrade, [None, None, None]),
         (OnFailure::Lexical, [Some(1.0), Some(0.0), None]),

@@ -1,5 +1,4 @@
-//! Passages of documents and rows of tables among the evidence: which are selected, and where they
-//! stand.
+//! Selects passages of documents and rows of tables, and gives them their place in the evidence.
 
 use std::collections::BTreeSet;
 
@@ -8,8 +7,8 @@ use turnstream_schemas::Evidence;
 
 use super::FactSelectionConfig;
 
-/// Rows and passages as one list: each in its own order, of two the more relevant first, a row before
-/// a passage that is no more relevant.
+/// Merges rows and passages by falling relevance. Each kind keeps its own order; of equals a row comes
+/// first.
 pub(super) fn merged(rows: &[Evidence], passages: &[Evidence]) -> Vec<Evidence> {
     let (mut rows, mut passages) = (rows.iter().peekable(), passages.iter().peekable());
     std::iter::from_fn(|| match (rows.peek(), passages.peek()) {
@@ -23,9 +22,9 @@ pub(super) fn merged(rows: &[Evidence], passages: &[Evidence]) -> Vec<Evidence> 
     .collect()
 }
 
-/// Joins the facts of a turn (selected ones first) and its passages (by falling relevance):
-/// selected evidence first, and among it passages before facts where the best of them is relevant
-/// enough to lead.
+/// Joins the facts of a turn (selected ones first) and its passages (by falling relevance). Selected
+/// evidence comes first; within it, passages come before facts where the best passage is relevant enough
+/// to lead.
 pub(super) fn join(
     facts: Vec<Evidence>,
     passages: &[Evidence],
@@ -43,7 +42,7 @@ pub(super) fn join(
     [first, second, unselected, &rest].concat()
 }
 
-/// The passages that are selected, and the best of the others.
+/// The selected passages, and the best of the others.
 fn choose(passages: &[Evidence], config: &FactSelectionConfig) -> (Vec<Evidence>, Vec<Evidence>) {
     let (mut chosen, mut rest) = (Vec::new(), Vec::new());
     let mut said: Vec<BTreeSet<String>> = Vec::new();

@@ -1,6 +1,6 @@
-//! Prompted fact selection: a language model picks facts by number. (DCRAG eq 7.) Foreseen ones
-//! stand first, in its order; unforeseen ones follow where there is room. Numbers that no fact has
-//! are passed over. Passages and persona are chosen as in the lexical form.
+//! Prompted fact selection: a language model picks facts by number. (DCRAG eq 7.) Foreseen facts come
+//! first, in the model's order; unforeseen ones follow where there is room. Numbers without a fact are
+//! ignored. Passages and persona are chosen as in the lexical form.
 
 use turnstream_schemas::{Evidence, SelectionAnswer};
 
@@ -9,7 +9,7 @@ use crate::flow::{Candidates, TurnInFlight};
 use crate::prompted::Slot;
 use crate::prompted::material::{numbered, of_context, of_queries, of_topics};
 
-/// What of a turn fills a slot.
+/// The text of a turn that fills a slot.
 pub(super) fn fill(turn: &TurnInFlight, slot: Slot) -> String {
     let (demand, candidates) = (&turn.demand, &turn.candidates);
     match slot {
@@ -35,7 +35,7 @@ pub(super) fn selected(
             picked.push(at);
         }
     }
-    // Stable: within each set the model's order stays.
+    // The sort is stable: within each set the model's order stays.
     picked.sort_by_key(|at| *at >= candidates.foreseen.len());
     picked.truncate(config.max_selected as usize);
     let rest = (0..all.len()).filter(|at| !picked.contains(at));

@@ -58,7 +58,7 @@ fn rows_stand_among_passages_by_relevance() {
     let row = |id: &str, relevance| document("goods", id, id, relevance);
     let found = Candidates {
         rows: vec![row("lamp", 0.5), row("chair", 0.3)],
-        // Not by relevance: the first one fits a sentence of a persona.
+        // Passages need not come by relevance: one that fits the persona comes first.
         passages: vec![passage("boat", 0.4), passage("sail", 0.9), passage("rope", 0.3)],
         ..Candidates::default()
     };

@@ -1,4 +1,4 @@
-//! The realiser's Chinese: what it says of facts, of small talk, and where it knows nothing.
+//! The realiser in Chinese: sentences for facts, for small talk, and for lack of knowledge.
 
 use std::sync::LazyLock;
 
@@ -10,20 +10,20 @@ use turnstream_schemas::FactStatement;
 use super::realiser::{Realised, Sayable, Saying, Turn, said};
 use crate::salience::word_count;
 
-/// Which relations answer what is asked; the head of the file says how it is written.
+/// The cues of questions that a relation answers; the head of the file describes its format.
 const CUES: &str = include_str!("chinese_cues.txt");
 
-/// (relation, what the question holds).
+/// (relation, cues in the question).
 static RELATIONS: LazyLock<Vec<(&'static str, Vec<&'static str>)>> = LazyLock::new(|| {
     let lines = CUES.lines().filter(|line| !line.starts_with('#'));
     let line = |line: &'static str| line.split_once(':');
     lines.filter_map(line).map(|(name, cues)| (name, cues.split_whitespace().collect())).collect()
 });
 
-/// Longest clause in characters: what is longer is cut after its first part.
+/// Longest clause in characters; a longer one is cut after its first part.
 const MAX_CLAUSE_CHARACTERS: usize = 60;
 
-/// Longest topic that is asked about, in words.
+/// Longest topic in a question of the realiser, in words.
 const MAX_ASKED_WORDS: u32 = 3;
 
 /// Answers a turn in Chinese.
@@ -32,11 +32,11 @@ pub(super) fn answer(turn: &Turn<'_>) -> Realised {
         return said(&[small_talk(turn)]);
     }
     let asked = Lexicon::chinese().key(turn.query());
-    // What is only said of something (a district, a price) is not what is asked about.
+    // A concept that is only the tail of facts (a district, a price) is not what the user asks about.
     let mut named = turn.current_concepts();
     named.retain(|concept| turn.is_described(concept));
     let facts = turn.facts_to_say(&Saying {
-        // What is asked about comes first in a Chinese fact, as its name says: 故宫的门票.
+        // Chinese names the thing before its property: 故宫的门票.
         answers: &|fact| {
             answers(&fact.relation, &asked)
                 && (named.is_empty() || named.contains(&fact.head.as_str()))
@@ -53,7 +53,7 @@ pub(super) fn answer(turn: &Turn<'_>) -> Realised {
     said(&if turn.asks() { not_known(turn) } else { noted(turn) })
 }
 
-/// Does a relation answer what is asked (folded, without punctuation)?
+/// Whether a relation answers the question `asked` (folded, without punctuation).
 fn answers(relation: &str, asked: &str) -> bool {
     let cues = RELATIONS.iter().find(|(name, _)| *name == relation);
     (has_han(relation) && asked.contains(relation))
@@ -77,7 +77,7 @@ fn small_talk(turn: &Turn<'_>) -> String {
         Acknowledgement, Apology, Closing, Greeting, HowAreYou, Refusal, Thanks, Wellbeing,
     };
     let acts = turn.small_talk_acts();
-    // What most needs an answer decides, whatever stands around it.
+    // The act that most needs an answer decides, wherever it stands in the turn.
     let first = [Closing, Thanks, HowAreYou, Apology, Greeting, Wellbeing, Refusal]
         .into_iter()
         .find(|act| acts.contains(act))
@@ -96,7 +96,7 @@ fn small_talk(turn: &Turn<'_>) -> String {
     turn.choose("small talk", ways).to_owned()
 }
 
-/// Says the facts, and asks back or looks back where there is room.
+/// Says the facts; where there is room, looks back at an earlier exchange or asks about a topic.
 fn from_facts(turn: &Turn<'_>, facts: &[Sayable<'_>]) -> Realised {
     let openers: &[&str] = if turn.small_talk_acts().contains(&SmallTalk::Greeting) {
         &["你好！据我所知，", "你好！"]
@@ -120,7 +120,7 @@ fn from_facts(turn: &Turn<'_>, facts: &[Sayable<'_>]) -> Realised {
     Realised { text: sentences.concat(), mean_relevance: Some(turn.mean_relevance(facts)) }
 }
 
-/// Reminds of a recalled exchange that is no longer in the dialogue.
+/// Reminds the user of a recalled exchange that is no longer in the dialogue.
 fn look_back(turn: &Turn<'_>) -> Option<String> {
     let query = turn.relevant_recall()?.entry.query.as_deref()?;
     let lexicon = Lexicon::chinese();
@@ -157,7 +157,7 @@ fn not_known(turn: &Turn<'_>) -> Vec<String> {
     }
 }
 
-/// Takes note of what was told, and asks back.
+/// Acknowledges what the user told, and asks back.
 fn noted(turn: &Turn<'_>) -> Vec<String> {
     let note = turn.choose("note", &["原来如此。", "谢谢你告诉我。", "明白了。"]);
     let ask = match user_topic(turn) {

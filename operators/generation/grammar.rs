@@ -1,7 +1,7 @@
-//! How the concepts of a graph are said. A graph's texts are lemmas without articles ("ride
-//! bicycle", "live room"); here they become noun phrases, verb phrases and places ("ride a
-//! bicycle", "the living room"), by what the word lists know. What cannot be said with some
-//! confidence is refused: the realiser then says something else.
+//! Turns the concepts of a graph into phrases. A graph's texts are lemmas without articles ("ride
+//! bicycle", "live room"); word lists turn them into noun phrases, verb phrases and places ("ride a
+//! bicycle", "the living room"). A concept that is unlikely to become good English is refused; the
+//! realiser then says something else.
 
 use std::sync::LazyLock;
 
@@ -10,22 +10,22 @@ use rustc_hash::FxHashMap;
 use turnstream_knowledge::Unfit;
 use turnstream_knowledge::language::Lexicon;
 
-/// The word lists; see the head of the file for its classes.
+/// The word lists; the head of the file describes their classes.
 const LEXEMES: &str = include_str!("lexemes.txt");
 
-/// Most words of a concept that is said: longer ones are sentences in disguise.
+/// Most words of a concept that can be said; longer ones are really sentences.
 const MAX_WORDS: usize = 4;
 
 static ENGLISH: LazyLock<Grammar> = LazyLock::new(|| Grammar::parse(LEXEMES));
 
-/// What a place in a template takes.
+/// The kind of phrase that a slot of a template takes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum PhraseSlot {
     /// A noun phrase: "a dog", "coffee", "the sea".
     Thing,
     /// A noun phrase that needs no article: "coffee", "Paris", "reading".
     Stuff,
-    /// What can be talked about: "coffee", "dogs", "the sea".
+    /// A topic of talk: "coffee", "dogs", "the sea".
     Topic,
     /// A verb phrase: "ride a bicycle".
     Action,
@@ -51,7 +51,7 @@ impl PhraseSlot {
     }
 }
 
-/// What is known about words.
+/// The word lists, read.
 pub(super) struct Grammar {
     /// Class → its entries.
     classes: FxHashMap<(&'static str, String), ()>,
@@ -60,7 +60,7 @@ pub(super) struct Grammar {
 }
 
 impl Grammar {
-    /// English.
+    /// The word lists of English.
     pub(super) fn english() -> &'static Self {
         &ENGLISH
     }
@@ -87,7 +87,7 @@ impl Grammar {
         self.rewritings.get(&(class, written.to_owned())).map(String::as_str)
     }
 
-    /// A concept as a slot takes it; `None` where it cannot be said there.
+    /// A concept as the phrase that a slot takes; `None` where it cannot be said there.
     pub(super) fn say(&self, concept: &str, slot: PhraseSlot) -> Option<String> {
         let concept = self.sayable(concept)?;
         match slot {
@@ -110,7 +110,7 @@ impl Grammar {
         self.thing(concept)
     }
 
-    /// An action as it goes on: "riding a bicycle".
+    /// An action in the progressive: "riding a bicycle".
     pub(super) fn going_on(&self, concept: &str) -> Option<String> {
         let action = self.action(self.sayable(concept)?)?;
         let (verb, rest) = split_first(&action);
@@ -129,12 +129,12 @@ impl Grammar {
             && words.clone().all(|word| !self.is("unsaid", word))
             && words.clone().all(|word| !self.is("delicate", &Lexicon::english().lemma(word)))
             && !Unfit::english().is_in(concept)
-            // A single letter is no word.
+            // A single letter is not a word.
             && words.clone().all(|word| word.len() > 1 || word == "a");
         said.then_some(concept)
     }
 
-    /// The concept as it is spoken, where the graph's writing differs.
+    /// The concept as people say it, where the graph writes it otherwise.
     fn spoken<'c>(&'c self, concept: &'c str) -> &'c str {
         self.rewriting("spoken", concept).or(self.rewriting("name", concept)).unwrap_or(concept)
     }
@@ -144,7 +144,7 @@ impl Grammar {
         self.is("verb", first) && !(rest.is_empty() && self.is_noun_too(first))
     }
 
-    /// A verb that is a noun as well.
+    /// Whether a verb is a noun as well.
     fn is_noun_too(&self, word: &str) -> bool {
         self.is("either", word) || self.is("mass", word) || self.is("counted", word)
     }
@@ -289,7 +289,7 @@ impl Grammar {
         (object.split(' ').count() <= 2).then(|| self.thing(object)).flatten()
     }
 
-    /// What a thing undergoes: "eaten", "worn on feet".
+    /// A verb phrase in the passive: "eaten", "worn on feet".
     fn undergone(&self, concept: &str) -> Option<String> {
         let (verb, rest) = split_first(concept);
         let plain = self.is("verb", verb) && !self.is("linking", verb) && rest.is_empty();

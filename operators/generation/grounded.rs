@@ -1,14 +1,15 @@
-//! Whether a worded response says only what its row says: the guard of the learned form, which is most at home
-//! in what it was trained on and invents elsewhere.
+//! Checks that a response of the unified model says only what its row says. The check guards the learned
+//! form, which invents things far from its training data.
 //!
-//! Of the model's own words, each that has a meaning of its own has to be a word of the row, or one of
-//! `plain_words.txt`, some of which need a column that they go with: "costs" needs a price. What the user
-//! said counts for nothing: who asks for vegan dishes is not to hear that there are some because he asked.
-//! A value stands for a column that was asked for, or that its clause names.
-//! Words for what was done ("booked") are on no list, so that nothing is said to be done. What is affirmed
-//! or denied has to be a column of yes or no; and who says neither a value nor such a column says too little.
-//! A row of which the user said a part of the name, the dimmer of the lamp where he asked of the lamp, is to be
-//! named: it may not be the one that he meant.
+//! - Each content word of the model's own must be a word of the row, or one of `plain_words.txt`. Some of
+//!   those need a column that they go with: "costs" needs a price. Words of the user do not count: a user
+//!   who asks for vegan dishes must not hear that there are some just because of the question. Words for
+//!   actions ("booked") are on no list, so that no response claims an action.
+//! - Each value must be of a column that the user asked for, or that the value's clause names.
+//! - A response may affirm or deny only columns of yes or no.
+//! - A response that says neither a value nor such a column says too little.
+//! - Where the user said only a part of the name of what the row is about, the response must name it in full:
+//!   it may not be what the user meant (the lamp's dimmer, for a question about the lamp).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::LazyLock;
@@ -21,41 +22,41 @@ use crate::faithful::{CLAUSE_ENDS, UpToValue, denies};
 
 const PLAIN_WORDS: &str = include_str!("plain_words.txt");
 
-/// Words that affirm, where a response begins with one.
+/// Words that affirm at the beginning of a response.
 const AFFIRMED: [&str; 4] = ["yes", "yeah", "yep", "yup"];
-/// Words that deny, likewise.
+/// Words that deny at the beginning of a response.
 const DENIED: [&str; 2] = ["no", "nope"];
 
 /// Why a response says more than its row.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Ungrounded {
-    /// A word that is neither the row's nor a plain one.
+    /// A word that is neither in the row nor a plain one.
     #[error("the word {0} is from nowhere")]
     Word(String),
-    /// What is affirmed or denied is no column of yes or no that was asked for.
+    /// A yes or no at the beginning that answers no column of yes or no, or answers it wrongly.
     #[error("{0:?} answers what the row does not say")]
     Answer(String),
-    /// A value or a column that is denied, or affirmed and is no.
+    /// A value that is denied, or a column of yes or no that is said the wrong way round.
     #[error("{0} is said the wrong way round")]
     Denied(String),
-    /// A value that answers nothing that was asked, and whose column nothing in its clause names.
+    /// A value whose column neither the user nor its clause names.
     #[error("what {0} is of is not said")]
     Unnamed(String),
-    /// A value that what the row is about is said to be of.
+    /// A value that is said to own what the row is about, instead of the reverse.
     #[error("the row is said to be of {0}, and not the other way round")]
     Reversed(String),
-    /// Neither a value that the user has not said nor a column of yes or no.
+    /// The response has neither a value that is new to the user nor a column of yes or no.
     #[error("it says nothing of the row")]
     Nothing,
-    /// A value, or a word of its own in one clause, that stands there twice.
+    /// A value that occurs twice, or a word of the model's own that occurs twice in a clause.
     #[error("`{0}` is said twice")]
     Twice(String),
-    /// What the row is about, which the user called by a part of its name or by another that shares a word, is not named.
+    /// What the row is about, where the user said only a part of its name and the response does not name it.
     #[error("that it is of {0} is not said")]
     Subject(String),
 }
 
-/// What a plain word needs: nothing where no column's term is named.
+/// The terms of columns that a plain word goes with; none where it goes with any.
 static PLAIN: LazyLock<BTreeMap<String, BTreeSet<String>>> = LazyLock::new(|| {
     let mut plain: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
     for line in PLAIN_WORDS.lines().filter(|line| !line.is_empty() && !line.starts_with('#')) {
@@ -67,10 +68,10 @@ static PLAIN: LazyLock<BTreeMap<String, BTreeSet<String>>> = LazyLock::new(|| {
     plain
 });
 
-/// Checks a response to `asked` that is made from a row.
+/// Checks a response to `asked` that was made from a row.
 ///
 /// # Errors
-/// The first thing that the row does not say.
+/// The first thing in it that the row does not say.
 pub fn check(said: &[Said], row: &TableRow, asked: &str) -> Result<(), Ungrounded> {
     words(said, row)?;
     once(said)?;
@@ -87,7 +88,7 @@ fn words(said: &[Said], row: &TableRow) -> Result<(), Ungrounded> {
     for part in said {
         let Said::Words(words) = part else { continue };
         for term in terms(words) {
-            // Numbers are judged by where they stand.
+            // `faithful` checks numbers.
             if of_row.contains(&term) || term.chars().all(|c| c.is_ascii_digit()) {
                 continue;
             }
@@ -102,7 +103,7 @@ fn words(said: &[Said], row: &TableRow) -> Result<(), Ungrounded> {
     Ok(())
 }
 
-/// Nothing is said twice: no value, and in no clause a word.
+/// No value occurs twice in a response, and no word twice in a clause.
 fn once(said: &[Said]) -> Result<(), Ungrounded> {
     let mut values = BTreeSet::new();
     for Clause { words, values: here } in clauses(said) {
@@ -117,7 +118,7 @@ fn once(said: &[Said]) -> Result<(), Ungrounded> {
     Ok(())
 }
 
-/// A row that the utterance names in part is named by the response in full.
+/// Where the utterance has a part of the name of what the row is about, the response has all of it.
 fn named_in_part(said: &[Said], row: &TableRow, asked: &str) -> Result<(), Ungrounded> {
     let Some(subject) = row.columns.first() else { return Ok(()) };
     let asked: BTreeSet<String> = terms(asked).into_iter().collect();
@@ -130,8 +131,7 @@ fn named_in_part(said: &[Said], row: &TableRow, asked: &str) -> Result<(), Ungro
     Ok(())
 }
 
-/// A value is of what the row is about, and no clause says it the other way round: the ferry for C2 is Skarvik,
-/// unlike the ferry for gate C2.
+/// Values belong to what the row is about, and no clause says the reverse ("the ferry for C2 is Skarvik").
 fn forwards(said: &[Said], row: &TableRow) -> Result<(), Ungrounded> {
     let subject = row.columns.first();
     let mut whose: Option<&Column> = None;
@@ -157,8 +157,8 @@ fn forwards(said: &[Said], row: &TableRow) -> Result<(), Ungrounded> {
     Ok(())
 }
 
-/// Who begins with yes or no answers a question for a column of yes or no, as the row has it: of such columns
-/// those that most of the words asked for are of.
+/// A yes or no at the beginning must be the value of the columns of yes or no that share most terms with the
+/// question.
 fn answer(said: &[Said], row: &TableRow, asked: &str) -> Result<(), Ungrounded> {
     let Some(Said::Words(words)) = said.first() else { return Ok(()) };
     let first = words.split(|c: char| !c.is_alphabetic()).find(|word| !word.is_empty());
@@ -220,10 +220,11 @@ fn clauses(said: &[Said]) -> Vec<Clause<'_>> {
     clauses
 }
 
-/// What a value is of is asked for or said in its clause; the first column's is what the row is about. A clause
-/// that denies has no value but that of the first column, which the row is about, and speaks of columns that are no;
-/// one that does not deny speaks of none that is. Somewhere a value that the user has not said, or such a column, has to
-/// be spoken of: who says that he found nothing, or the user's own words, says less than the row.
+/// Checks each clause. The column of a value must be asked for or named in the clause, except the first
+/// column, which is what the row is about. A clause that denies may have no other value than that of the
+/// first column, and may name only those columns of yes or no that are no; a clause that does not deny,
+/// only those that are yes. Some clause must have a value that is new to the user, or name a column of yes
+/// or no: a response that finds nothing, or repeats the user's own words, says less than the row.
 fn clauses_hold(said: &[Said], row: &TableRow, asked: &str) -> Result<(), Ungrounded> {
     let subject = row.columns.first();
     let others = row.columns.iter().filter(|column| !matches!(&*column.value, "yes" | "no"));
@@ -253,7 +254,7 @@ fn clauses_hold(said: &[Said], row: &TableRow, asked: &str) -> Result<(), Ungrou
         let meant: Vec<&Column> = truths(row).filter(is_spoken_of).collect();
         let is_new = |column: &&Column| terms(&column.value).iter().any(|it| !asked.contains(it));
         says |= values.iter().any(is_new) || !meant.is_empty();
-        // What is denied by half of its name may be something else.
+        // A column that is denied by a part of its name may be another column.
         let is_named_in_full = |column: &&Column| called(column).is_subset(&spoken);
         let is_vague = !meant.iter().any(is_named_in_full);
         let is_denied = denies && is_vague && !spoken.is_disjoint(&elsewhere);
@@ -298,7 +299,7 @@ mod tests {
         }
     }
 
-    /// As `judged`, where the row is about a place whose name has two words.
+    /// Like `judged`, with a row about a place whose name has two words.
     fn judged_of_two_words(text: &str, asked: &str) -> Result<(), Ungrounded> {
         let mut row = row();
         row.columns[0].value = "Sino Garden".to_owned();
@@ -318,7 +319,7 @@ mod tests {
             ("The phone number is <408-247-8880>.", "The phone of your garden?", unnamed),
             ("The phone number of <Sino> is <408-247-8880>.", "The phone number of Sino?", Ok(())),
             ("The phone number is <408-247-8880>.", "And the one of Sino Garden?", Ok(())),
-            // It was named before.
+            // The user named it before.
             ("The phone number is <408-247-8880>.", "And their phone number?", Ok(())),
         ] {
             assert_eq!(judged_of_two_words(text, asked), verdict, "{asked} {text}");
@@ -330,15 +331,15 @@ mod tests {
         let word = |word: &str| Ungrounded::Word(word.to_owned());
         let denied = |what: &str| Ungrounded::Denied(what.to_owned());
         for (text, asked, wrong) in [
-            // The user's word is not the row's.
+            // The word is the user's, not the row's.
             ("<Sino> has vegan dishes.", "Do they have vegan dishes?", word("vegan")),
-            // No column goes with it: it has no departure.
+            // "leaves" goes with no column: the row has no departure.
             ("<Sino> leaves at <377 Santana Row>.", "When?", word("leav")),
             ("I have booked <Sino>.", "Book it.", word("book")),
             ("There are ten <Sino>.", "How many?", word("ten")),
             ("Yes, <Sino>.", "Do they deliver?", Ungrounded::Answer("yes".to_owned())),
             ("No, <Sino>.", "Vegetarian dishes?", Ungrounded::Answer("no".to_owned())),
-            // One word of it is shared with what is no.
+            // The column shares one word with one that is no.
             (
                 "No, they have vegetarian dishes.",
                 "Vegetarian dishes and live fish?",
@@ -349,9 +350,9 @@ mod tests {
                 "Where?",
                 denied("377 Santana Row"),
             ),
-            // Nobody asked for it, and nothing says what it is.
+            // Neither the user nor the clause names the column.
             ("It is <moderate>.", "Who cooks?", Ungrounded::Unnamed("moderate".to_owned())),
-            // The user asked where the place is, and hears what is there.
+            // The user asked where the place is, and hears what it has.
             (
                 "The place at <377 Santana Row> is <Sino>.",
                 "The address?",

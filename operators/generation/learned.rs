@@ -1,10 +1,10 @@
 //! Learned generation: the unified model words rows of tables, which is what it was trained for.
 //! (UniMS-RAG, L_response.)
 //!
-//! Only where the most relevant selected evidence is a row, in English, and the utterance is no small talk.
-//! Of its drafts the first is said that is [faithful](crate::faithful) to the row and says
-//! [nothing more](super::grounded); else the realiser answers, which says columns as they are. The response's
-//! `model.name` says who did.
+//! The model is asked only where the first selected evidence is a row, in English, and the utterance is not
+//! small talk. The first of its drafts that is [faithful](crate::faithful) to the row and says
+//! [nothing more](super::grounded) becomes the response. If there is none, the realiser answers and says the
+//! columns as they are. The response's `model.name` says which of the two answered.
 
 use turnstream_knowledge::language::Lexicon;
 use turnstream_ports::model::unified::{
@@ -20,14 +20,14 @@ use crate::flow::{Draft, TurnInFlight};
 use crate::stage::Answer;
 use crate::unified::exchanges;
 
-/// Rows that the model is shown.
+/// Most rows that the model is shown.
 const MOST_ROWS: usize = 3;
-/// Relevance in tenths, as in training: of the row that a response speaks of, and of others beside it. What the
-/// turn's evidence was scored by has another scale.
+/// The relevance that the model is told of the leading row, and that of the other rows, in tenths as in
+/// training. The relevance of the turn's own evidence is on another scale.
 const LEADING: u8 = 10;
 const BESIDE: u8 = 3;
 
-/// The row that a response is to be made from; `None` where something else leads, or in another language.
+/// The row to make the response from; `None` where other evidence leads, or in another language.
 pub(super) fn leading_row(turn: &TurnInFlight) -> Option<&TableRow> {
     let english = turn.context.lexicon().language() == Lexicon::english().language();
     let first = turn.evidence.first().filter(|first| first.selected && english)?;
@@ -40,7 +40,7 @@ fn rows(turn: &TurnInFlight) -> impl Iterator<Item = &Evidence> {
     selected.filter(|evidence| evidence.row.is_some()).take(MOST_ROWS)
 }
 
-/// What the model is asked for a turn.
+/// The request for a turn.
 pub(super) fn request(turn: &TurnInFlight, config: &LearnedGenerationConfig) -> UnifiedRequest {
     let relevances = std::iter::once(LEADING).chain(std::iter::repeat(BESIDE));
     let evidence = rows(turn).map(|row| evidence_text(row, SourceKind::Table)).zip(relevances);
@@ -53,10 +53,10 @@ pub(super) fn request(turn: &TurnInFlight, config: &LearnedGenerationConfig) -> 
     UnifiedRequest { dialogue: exchanges(&turn.context), task }
 }
 
-/// The first draft that is faithful; nothing where none is.
+/// The first draft that passes both checks; `None` where none does.
 ///
 /// # Errors
-/// The answer is no response.
+/// If the answer is not a response.
 pub(super) fn read(
     turn: &TurnInFlight,
     answer: Answer,

@@ -1,5 +1,5 @@
-//! What the realiser says of documents and tables: the sentence of a passage that answers best, in the
-//! document's own words, with the title as its source; or the columns of a row that are asked for.
+//! The realiser's answers from documents and tables: the sentence of a passage that answers best, in the
+//! document's own words, with the title as its source; or the columns of a row that the user asks for.
 
 use std::collections::BTreeSet;
 
@@ -12,8 +12,8 @@ use super::realiser::Realised;
 use super::row;
 use crate::flow::TurnInFlight;
 
-/// Quotes the first selected passage or row that has something new to say, where one leads the
-/// selected evidence; `None` where a fact leads, or nothing fits the bound of `most_bytes`.
+/// Quotes the first selected passage or row with something new, where a passage or row leads the selected
+/// evidence; `None` where a fact leads, or no quotation fits in `most_bytes`.
 pub(super) fn quote(turn: &TurnInFlight, most_bytes: u32) -> Option<Realised> {
     let selected: Vec<&Evidence> =
         turn.evidence.iter().take_while(|evidence| evidence.selected).collect();
@@ -45,8 +45,8 @@ pub(super) fn quote(turn: &TurnInFlight, most_bytes: u32) -> Option<Realised> {
     })
 }
 
-/// The sentence that shares most of its terms with what is asked, the first of equals; of a
-/// question, what follows it: a list of questions answers them.
+/// The sentence that shares most terms with the question, the first of equals. If it is a question itself,
+/// as in a list of questions and answers, the sentence after it.
 fn best_sentence<'t>(
     text: &'t str,
     asked: &BTreeSet<String>,

@@ -1,13 +1,13 @@
-//! Prompted generation: a language model writes the response from the selected evidence, what was
-//! recalled from before, and the dialogue. (DCRAG eq 8: R from H, E and the selected facts.)
+//! Prompted generation: a language model writes the response from the selected evidence, the recalled
+//! exchanges and the dialogue. (DCRAG eq 8: R from H, E and the selected facts.)
 //!
-//! What the turn's persona says is shown where the prompt has a place for it, behind a fence like
-//! all that comes from outside.
+//! The model sees sentences of the turn's persona where the prompt has a slot for them, behind a fence like
+//! everything that comes from outside.
 //!
-//! The answer is text, not JSON. A model that is to think first (as in multi-stage prompting, where it
-//! states the knowledge before it uses it) has its thought before it when it writes. Where the stage fails and the policy says `lexical`, the realiser
-//! answers; at `degrade` a fixed sentence admits it. What may not be said to anybody (`prose`) is asked for once
-//! more, like an answer of other stages that cannot be read.
+//! The answer is text, not JSON. A model that thinks first (as in multi-stage prompting, where it states the
+//! knowledge before it uses it) sees its thought when it writes. Where the stage fails, the realiser answers
+//! if `on_failure` is `lexical`; with `degrade` a fixed sentence admits the failure. The model is asked once
+//! more where its answer is not [prose](super::prose), as other stages do where they cannot read an answer.
 
 use crate::flow::TurnInFlight;
 use crate::prompted::Slot;
@@ -15,7 +15,7 @@ use crate::prompted::material::{
     of_context, of_evidence, of_persona, of_queries, of_recalled, of_topics,
 };
 
-/// What of a turn fills a slot.
+/// The text of a turn that fills a slot.
 pub(super) fn fill(turn: &TurnInFlight, slot: Slot) -> String {
     let demand = &turn.demand;
     match slot {

@@ -1,50 +1,49 @@
-//! Whether what a language model wrote is prose that may be said to somebody. It is not where the model, or
-//! what stands between it and us, slipped: nothing, JSON in the place of a sentence, characters that steer what
-//! shows them, or an answer that was broken off and begun again in one text.
+//! Checks that the answer of a language model is prose that a user may read. It is not where the model, or a
+//! gateway before it, made a mistake: the answer is empty, is JSON instead of a sentence, has control
+//! characters, or begins a second time in the middle.
 //!
-//! Looks at the form alone. Nothing is mended here: an answer that is half rubbish is asked for once more.
+//! The check looks at the form only, and repairs nothing: the model is asked for a bad answer once more.
 
 use serde_json::Value;
 use turnstream_schemas::text::is_steering;
 
-/// Bytes that the beginning of a text has at least, where the text is taken for two attempts at one answer
-/// because it begins again: about four short words, or six Chinese characters. What people say twice on end
-/// ("Thank you, thank you") is shorter.
+/// Least bytes that a text must repeat from its beginning to count as two attempts at one answer: about four
+/// short words, or six Chinese characters. What people repeat ("Thank you, thank you") is shorter.
 const REPEATED_BYTES: usize = 16;
-/// Different characters that such a beginning has at least: laughter repeats fewer.
+/// Least number of different characters in such a beginning; laughter has fewer.
 const REPEATED_CHARACTERS: usize = 5;
-/// What programs write where there is no word.
+/// Values that programs write.
 const LITERALS: [&str; 7] = ["true", "false", "null", "none", "nil", "undefined", "nan"];
 
-/// Why a text is nothing that may be said.
+/// Why a text is not prose.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(super) enum NotProse {
-    /// No word and no number.
+    /// It has no word and no number.
     #[error("the answer says nothing")]
     Empty,
-    /// A character that steers.
+    /// It has a control character, or one that changes the direction of writing.
     #[error("the answer has a character that steers what shows it, U+{0:04X}")]
     Steering(u32),
-    /// `true`, `null` and the like, alone.
+    /// It is `true`, `null` or the like, and nothing else.
     #[error("the answer is a value of a program and no sentence")]
     Literal,
-    /// JSON, whole or broken.
+    /// It is JSON, or has some, whole or broken.
     #[error("the answer is JSON, or has some in it, where plain sentences are asked for")]
     Json,
-    /// Two attempts at one answer.
+    /// It has two attempts at one answer.
     #[error("the answer begins a second time in its midst: it was broken off and begun again")]
     BegunTwice,
 }
 
-/// Whether a text may be said: what may not was put aside, and asked for once more.
+/// Whether a text is prose. The stage does not use an answer that is not, and asks the model once more.
 pub fn is_prose(text: &str) -> bool {
     read(text).is_ok()
 }
 
-/// What a text says, without the space around it.
+/// Trims a text.
 ///
 /// # Errors
-/// It may not be said to anybody.
+/// If the text is not prose.
 pub(super) fn read(text: &str) -> Result<&str, NotProse> {
     let said = text.trim();
     let steering = |(at, it): &(usize, char)| {
@@ -54,7 +53,7 @@ pub(super) fn read(text: &str) -> Result<&str, NotProse> {
     if let Some((_, character)) = said.char_indices().find(steering) {
         return Err(NotProse::Steering(character.into()));
     }
-    // An emoji says something; punctuation alone does not.
+    // An emoji is an answer; punctuation alone is not.
     if !said.chars().any(|it| it.is_alphanumeric() || !it.is_ascii()) {
         return Err(NotProse::Empty);
     }
@@ -71,7 +70,7 @@ pub(super) fn read(text: &str) -> Result<&str, NotProse> {
     Ok(said)
 }
 
-/// Whether a text is a JSON object or list, or holds an object's beginning, middle or end.
+/// Whether a text is a JSON object or list, or contains the beginning, middle or end of an object.
 fn has_json(said: &str) -> bool {
     let whole = serde_json::from_str::<Value>(said);
     if whole.is_ok_and(|value| value.is_object() || value.is_array()) {
@@ -81,13 +80,14 @@ fn has_json(said: &str) -> bool {
         let mut opened = said.match_indices(open);
         opened.any(|(at, _)| said[at + 1..].trim_start().starts_with(with))
     };
-    // Of lists only one that the text begins with: a bracket before a quotation mark may be prose.
+    // A list counts only at the beginning of the text: elsewhere a bracket before a quotation mark may be
+    // prose.
     let list = said.starts_with('[') && begins('[', &['"', '{']);
     begins('{', &['"']) || list || has_name_and_value(said)
 }
 
-/// Whether a name in quotation marks stands before a colon and a value, at the beginning of the text or
-/// with a brace that closes the object behind it.
+/// Whether the text has a name in quotation marks, a colon and a value, at its beginning or with a closing
+/// brace at its end.
 fn has_name_and_value(said: &str) -> bool {
     let is_name = |name: &str| {
         let is_of_name = |it: char| it.is_alphanumeric() || it == '_' || it == '-';
@@ -105,11 +105,11 @@ fn has_name_and_value(said: &str) -> bool {
     })
 }
 
-/// Whether the whole beginning of a text stands in it once more, right behind itself.
+/// Whether a text repeats its whole beginning right after it.
 fn begins_twice(said: &str) -> bool {
     let short = &said[..said.floor_char_boundary(REPEATED_BYTES)];
     said.match_indices(short).skip(1).any(|(at, _)| {
-        // What goes on where the one before ended has no stop there.
+        // The first attempt may have ended without a full stop.
         let first = said[..at].trim_end_matches(['.', '!', '?', '。', ' ', '\n']);
         let mut characters: Vec<char> = first.chars().collect();
         characters.sort_unstable();

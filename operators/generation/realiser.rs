@@ -1,5 +1,5 @@
-//! The realiser: one to three sentences from the selected facts, passages and the history. It says
-//! nothing of a persona.
+//! The realiser: one to three sentences from the selected facts, passages and the history. It does not
+//! use personas.
 
 use turnstream_knowledge::View;
 use turnstream_knowledge::language::{Lexicon, has_han};
@@ -15,26 +15,26 @@ use super::templates::Templates;
 use crate::flow::{Recalled, TurnInFlight, Utterance};
 use crate::salience::word_count;
 
-/// The share of small talk from which on a turn is answered as small talk.
+/// Least share of small talk at which a turn is answered as small talk.
 const SMALL_TALK_SHARE: f64 = 0.8;
 
-/// The weight from which on a fact is said before its weaker equals: ConceptNet gives one plain
+/// Least weight at which a fact comes before weaker ones of equal fit: ConceptNet gives one plain
 /// assertion 1, and 0.79 to one that was also voted for once.
 const FIRM_WEIGHT: f32 = 0.75;
 
-/// Longest topic that is asked about, in words: longer ones seldom read well in a question.
+/// Longest topic in a question of the realiser, in words; longer ones seldom read well.
 const MAX_ASKED_WORDS: u32 = 2;
 
-/// What the realiser says.
+/// A response of the realiser.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Realised {
     /// One to three sentences.
     pub(super) text: String,
-    /// The mean relevance of the facts that are said; absent where none is.
+    /// The mean relevance of the facts in it; absent where it has none.
     pub(super) mean_relevance: Option<f64>,
 }
 
-/// A turn on its way to words.
+/// A turn to answer, with what the answer needs.
 pub(super) struct Turn<'a> {
     in_flight: &'a TurnInFlight,
     graph: View<'a>,
@@ -82,18 +82,18 @@ pub(super) fn realise(
 }
 
 pub(super) fn said(sentences: &[String]) -> Realised {
-    // Chinese sentences stand without spaces.
+    // Chinese has no spaces between sentences.
     let joint = if sentences.first().is_some_and(|first| has_han(first)) { "" } else { " " };
     Realised { text: sentences.join(joint), mean_relevance: None }
 }
 
-/// How a language says facts.
+/// How facts are said in a language.
 pub(super) struct Saying<'s> {
-    /// Does a fact answer what is asked?
+    /// Whether a fact answers the question.
     pub(super) answers: &'s dyn Fn(&FactStatement) -> bool,
     /// A fact as a clause, where it can be said well.
     pub(super) clause: &'s dyn Fn(&FactStatement) -> Option<String>,
-    /// Whether a fact that answers is said again.
+    /// Whether a fact that answers may be said again.
     pub(super) repeats_answers: bool,
 }
 
@@ -104,8 +104,8 @@ pub(super) struct Sayable<'a> {
     pub(super) clause: String,
 }
 
-/// As many as are said: the first, then, where there are such, those of other relations, since two
-/// sentences of one make sound like a list.
+/// Takes `most` facts: the first, then those of other relations where there are any, since two sentences
+/// of one form sound like a list.
 fn varied(sayable: Vec<Sayable<'_>>, most: usize) -> Vec<Sayable<'_>> {
     let (mut said, mut alike) = (Vec::<Sayable<'_>>::new(), Vec::new());
     for fact in sayable {
@@ -121,7 +121,7 @@ fn varied(sayable: Vec<Sayable<'_>>, most: usize) -> Vec<Sayable<'_>> {
 }
 
 impl<'a> Turn<'a> {
-    /// One of several ways to say the same, fixed by the turn's id and the purpose.
+    /// Chooses one of several ways to say the same, always the same one for a scope, turn id and purpose.
     pub(super) fn choose<'c>(&self, purpose: &str, ways: &[&'c str]) -> &'c str {
         let context = &self.in_flight.context;
         let mut seed = crc32fast::Hasher::new();
@@ -147,7 +147,7 @@ impl<'a> Turn<'a> {
         self.small_talk.share >= SMALL_TALK_SHARE
     }
 
-    /// What its small talk does.
+    /// The acts of its small talk.
     pub(super) fn small_talk_acts(&self) -> &[SmallTalk] {
         &self.small_talk.acts
     }
@@ -163,7 +163,7 @@ impl<'a> Turn<'a> {
         extended.map(|topic| topic.concept.as_str())
     }
 
-    /// Whether the knowledge says something about a concept, not only with it.
+    /// Whether a concept is the head of a fact, not only a tail.
     pub(super) fn is_described(&self, concept: &str) -> bool {
         let found = self.graph.find(concept);
         found.is_some_and(|id| self.graph.strongest_from(id, 1).next().is_some())
@@ -175,13 +175,13 @@ impl<'a> Turn<'a> {
         relevance / facts.len().max(1) as f64
     }
 
-    /// Answers what only keeps the conversation going.
+    /// Answers small talk.
     fn answer_small_talk(&self) -> String {
         use SmallTalk::{
             Acknowledgement, Apology, Closing, Greeting, HowAreYou, Refusal, Thanks, Wellbeing,
         };
         let acts = &self.small_talk.acts;
-        // What most needs an answer decides, whatever stands around it.
+        // The act that most needs an answer decides, wherever it stands in the turn.
         let first = [Closing, Thanks, HowAreYou, Apology, Greeting, Wellbeing, Refusal]
             .into_iter()
             .find(|act| acts.contains(act))
@@ -213,16 +213,16 @@ impl<'a> Turn<'a> {
         self.choose("small talk", ways).to_owned()
     }
 
-    /// The selected facts that can be said well, most fitting first, as many as are said. Of
-    /// equals the order of selection stands.
+    /// The selected facts to say: those that can be said well, the most fitting first, of equals in the
+    /// order of selection.
     pub(super) fn facts_to_say(&self, saying: &Saying<'_>) -> Vec<Sayable<'a>> {
         let current = self.current_concepts();
         let unfit = |fact: &FactStatement| {
             let answers = (saying.answers)(fact);
             let touches =
                 current.iter().any(|concept| *concept == fact.head || *concept == fact.tail);
-            // False sorts first. What is denied seldom answers: it comes last. What a source
-            // holds by less than one assertion is often a slip.
+            // False sorts first. Denied facts seldom answer a question, so they come last. A fact with
+            // less than the weight of one assertion is often wrong.
             (fact.negated, !answers, !touches, fact.weight < FIRM_WEIGHT)
         };
         let mut selected: Vec<(&Evidence, &FactStatement)> = self
@@ -264,7 +264,7 @@ impl<'a> Turn<'a> {
         mentions.filter(move |mention| mention.utterance == current)
     }
 
-    /// Says the facts, and asks back or looks back where there is room.
+    /// Says the facts; where there is room, looks back at an earlier exchange or asks about a topic.
     fn answer_from_facts(&self, facts: &[Sayable<'a>]) -> Realised {
         let greeting = self.small_talk.acts.contains(&SmallTalk::Greeting);
         let openers: &[&str] = if greeting {
@@ -290,20 +290,21 @@ impl<'a> Turn<'a> {
         Realised { text: sentences.join(" "), mean_relevance: Some(self.mean_relevance(facts)) }
     }
 
-    /// Reminds of a recalled exchange that is no longer in the dialogue.
+    /// Reminds the user of a recalled exchange that is no longer in the dialogue.
     fn look_back(&self) -> Option<String> {
         let recalled = self.relevant_recall()?;
         let topic = self.concept_in(recalled.entry.query.as_deref()?)?;
         Some(format!("Earlier you asked about {topic}."))
     }
 
-    /// The entry with the most attention that was recalled for its relevance and is out of sight by now.
+    /// The entry with the most attention that was recalled for its relevance and is no longer in the
+    /// dialogue.
     pub(super) fn relevant_recall(&self) -> Option<&'a Recalled> {
         let earlier = self.in_flight.earlier_exchanges();
         earlier.into_iter().find(|recalled| recalled.via != RecalledVia::Recent)
     }
 
-    /// The topic of an earlier query: a concept of the demand or the turn that it names too.
+    /// The topic of an earlier query: a concept of the demand or the current turn that the query names.
     fn concept_in(&self, query: &str) -> Option<String> {
         let words = spoken_words(query);
         let mut named = self.concepts().filter(|concept| {
@@ -334,13 +335,13 @@ impl<'a> Turn<'a> {
     /// The earlier answer to nearly the same question.
     pub(super) fn earlier_answer(&self) -> Option<&'a str> {
         let gate = &self.in_flight.gate;
-        // The gate tells whether recall answers: its feature is there only then.
+        // The gate has this feature only where a recalled exchange may answer.
         gate.features.get("answered").filter(|answered| answered.get() < 0.0)?;
         let recalled = self.relevant_recall()?;
         shortened(recalled.entry.response.as_deref()?, self.config.max_repeated_bytes)
     }
 
-    /// Whether something is asked or requested.
+    /// Whether the turn asks or requests something.
     pub(super) fn asks(&self) -> bool {
         let features = &self.in_flight.gate.features;
         ["question", "request"].iter().any(|name| features.contains_key(*name))
@@ -363,7 +364,7 @@ impl<'a> Turn<'a> {
         }
     }
 
-    /// Takes note of what was told, and asks back.
+    /// Acknowledges what the user told, and asks back.
     fn take_note(&self) -> Vec<String> {
         let note = self.choose("note", &["I see.", "Thank you for telling me.", "All right."]);
         let ask = match self.user_topic() {
@@ -389,8 +390,7 @@ impl<'a> Turn<'a> {
         mentions
     }
 
-    /// A mention as the user put it, with the user's determiner turned round: "my dog" becomes
-    /// "your dog".
+    /// A mention in the user's words, with the determiner changed: "my dog" becomes "your dog".
     fn in_user_words(&self, mention: &Mention) -> Option<String> {
         let concept = self.graph.concept(mention.concept);
         let topic = self.topic(concept)?;
@@ -408,7 +408,7 @@ impl<'a> Turn<'a> {
     }
 }
 
-/// The relations that answer the kind of question that is asked.
+/// The relations that answer this kind of question.
 fn wanted_relations(words: &[String]) -> &'static [&'static str] {
     let asked = |word: &str| words.iter().any(|spoken| spoken == word);
     let phrase = |phrase: &str| words.join(" ").contains(phrase);
@@ -433,7 +433,7 @@ fn wanted_relations(words: &[String]) -> &'static [&'static str] {
     }
 }
 
-/// A clause as a sentence behind a lead.
+/// Makes a sentence of a lead and a clause.
 fn sentence(lead: &str, clause: &str) -> String {
     let begins = lead.is_empty() || lead.ends_with("! ");
     let clause = if begins { capitalised(clause) } else { clause.to_owned() };
@@ -446,7 +446,7 @@ fn capitalised(text: &str) -> String {
     first + letters.as_str()
 }
 
-/// A text that fits the bound: whole, or its first sentence.
+/// The text, or its first sentence, whichever fits the bound.
 fn shortened(text: &str, most_bytes: u32) -> Option<&str> {
     let most = most_bytes as usize;
     let text = text.trim();

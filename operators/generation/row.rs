@@ -1,4 +1,4 @@
-//! What the realiser says of a row: the columns that are asked for, by name, of what the row is about.
+//! The realiser's answer from a row: the columns that the user asks for, by name, with what the row is about.
 
 use std::collections::BTreeSet;
 
@@ -7,11 +7,11 @@ use turnstream_schemas::{Column, TableRow};
 use turnstream_knowledge::language::Lexicon;
 use turnstream_knowledge::terms::terms;
 
-/// Columns that are said in one response at most.
+/// Most columns in one response.
 const MOST_COLUMNS: usize = 3;
 
-/// The columns of a row whose names share a term with what is asked, of the thing that the first column
-/// names; the first few where none does. `None` where there is nothing beside the first.
+/// Says the columns of a row whose names share a term with the question, or the first few where none does.
+/// The first column names what the row is about. `None` where there is no other column.
 pub(super) fn said(row: &TableRow, asked: &BTreeSet<String>, lexicon: &Lexicon) -> Option<String> {
     let (subject, others) = row.columns.split_first()?;
     let is_asked = |column: &&Column| terms(&column.name).iter().any(|term| asked.contains(term));

@@ -7,7 +7,7 @@ use turnstream_schemas::FactStatement;
 
 use super::grammar::{Grammar, PhraseSlot};
 
-/// The templates; the head of the file says how they are written.
+/// The templates; the head of the file describes their format.
 const TEMPLATES: &str = include_str!("templates.txt");
 
 static ENGLISH: LazyLock<Templates> = LazyLock::new(|| Templates::parse(TEMPLATES));
@@ -20,11 +20,11 @@ struct FactTemplate {
     denied: &'static str,
 }
 
-/// All ways, by relation, in the order to try them.
+/// All templates, by relation, in the order to try them.
 pub(super) struct Templates(FxHashMap<&'static str, Vec<FactTemplate>>);
 
 impl Templates {
-    /// English.
+    /// The templates of English.
     pub(super) fn english() -> &'static Self {
         &ENGLISH
     }
@@ -39,8 +39,8 @@ impl Templates {
         Self(templates)
     }
 
-    /// A fact as a clause, lower case and without a full stop; `None` where there is no way to
-    /// say it well. A denied fact is said as denied or not at all.
+    /// A fact as a clause, lower case and without a full stop; `None` where no template says it well. A
+    /// denied fact is said as denied or not at all.
     pub(super) fn clause(&self, fact: &FactStatement, grammar: &Grammar) -> Option<String> {
         let named_as_denied = fact
             .relation
@@ -53,7 +53,7 @@ impl Templates {
     }
 }
 
-/// `relation | head | tail | holds | denied`.
+/// Reads a line: `relation | head | tail | holds | denied`.
 fn parse_line(line: &'static str) -> Option<(&'static str, FactTemplate)> {
     let mut parts = line.split('|').map(str::trim);
     let relation = parts.next()?;
@@ -103,7 +103,7 @@ mod tests {
             let words = ["not", "cannot", "no", "hardly", "little"];
             let denies = denial.split(' ').any(|word| words.contains(&word));
             assert!(denial.is_empty() || denies, "{denial}");
-            // "is not the same as" holds; no other text that holds may deny.
+            // "is not the same as" affirms; no other text that affirms may deny.
             let holds = template.holds;
             assert!(!holds.contains(" not ") || holds.contains("not the same"), "{holds}");
         }

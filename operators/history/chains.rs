@@ -1,10 +1,10 @@
 //! Chains of thought: which entries of a history follow from each other (DH-RAG eq 22–24).
 //!
 //! An entry extends the chain whose last entry it is most like, or starts one. A turn that refers
-//! back ("what about the second one?") continues the exchange before it, whatever its words are
-//! like. Chains are bounded in length, and only those that were extended lately can be extended:
-//! the authors' code follows a chain over five steps of likeness 0.4 or more. An entry that is
-//! evicted leaves its chain, whose other entries stay in their order.
+//! back ("what about the second one?") continues the exchange before it, whatever its words are. Chains
+//! are bounded in length (the authors' code follows a chain over five steps of likeness 0.4 or more), and
+//! only the chains that were extended last can grow. An evicted entry leaves its chain; the other entries
+//! of the chain keep their order.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -21,9 +21,9 @@ use super::likeness::Signature;
 pub struct ChainsConfig {
     /// Entries of one chain at most, from 1.
     pub max_entries: u32,
-    /// Likeness to a chain's last entry from which on an entry extends it, 0..=1.
+    /// Least likeness to a chain's last entry at which an entry extends the chain, 0..=1.
     pub min_likeness: f64,
-    /// Chains that an entry may extend at most: those that were extended last, from 1.
+    /// Chains that an entry may extend: this many at most of those extended last, from 1.
     pub max_open: u32,
 }
 
@@ -40,9 +40,9 @@ pub struct Chains {
     chains: BTreeMap<u32, Vec<i64>>,
     /// The chain of each entry.
     chain_of: FxHashMap<i64, u32>,
-    /// The last entry of each chain, and the chain: the open ones are the latest of these.
+    /// The last entry of each chain, and the chain. The latest of these chains are open.
     ends: BTreeSet<(i64, u32)>,
-    /// The number of the next chain: none is given twice.
+    /// The number of the next chain. Numbers are never reused.
     next: u32,
 }
 
@@ -58,8 +58,8 @@ impl Chains {
         Some((*number, self.chains.get(number)?))
     }
 
-    /// Takes the latest entry in: it extends a chain or starts one. `refers_back` says that it
-    /// continues the exchange before it; `text_of` gives what an entry says.
+    /// Adds the latest entry: it extends a chain or starts one. `refers_back` says that it continues
+    /// the exchange before it; `text_of` gives the signature of an entry.
     pub fn insert<'e>(
         &mut self,
         entry: i64,
@@ -72,8 +72,8 @@ impl Chains {
         let open = open.filter(|(_, number)| self.has_room(*number, config));
         let mut best: Option<(f64, i64, u32)> = None;
         for (place, (end, number)) in open.enumerate() {
-            // Among those that are left, the first is the exchange before, unless that one's
-            // chain is full: then what follows it starts anew.
+            // The first open chain ends in the exchange before, unless that chain is full: then an
+            // entry that refers back starts a new chain.
             let before = place == 0 && self.ends.last().is_some_and(|(last, _)| last == end);
             let likeness = match text_of(*end) {
                 _ if before && refers_back => 1.0,
@@ -105,7 +105,7 @@ impl Chains {
         length < config.max_entries as usize
     }
 
-    /// Takes an entry away; the others of its chain stay in order.
+    /// Removes an entry; the others of its chain stay in order.
     pub fn remove(&mut self, entry: i64) {
         let Some(number) = self.chain_of.remove(&entry) else { return };
         let Some(entries) = self.chains.get_mut(&number) else { return };
@@ -120,13 +120,13 @@ impl Chains {
         }
     }
 
-    /// What is kept in the scope's record. The number of the next chain apart.
+    /// The chains as the scope's record keeps them, and the number of the next chain.
     pub fn records(&self) -> (Vec<ChainRecord>, u32) {
         let record = |(id, entries): (u32, &[i64])| ChainRecord { id, entries: entries.to_vec() };
         (self.all().map(record).collect(), self.next)
     }
 
-    /// The chains as they were. Entries that are not there are left out.
+    /// Restores the chains from the scope's record, without entries that no longer exist.
     pub fn restored(records: &[ChainRecord], next: u32, is_there: impl Fn(i64) -> bool) -> Self {
         let mut chains = Self { next, ..Self::default() };
         for ChainRecord { id, entries } in records {

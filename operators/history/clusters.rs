@@ -1,15 +1,14 @@
-//! Clusters of a history's entries, kept as entries come and go (DH-RAG eq 15–17): the upper two
+//! Clusters of a history's entries, updated as entries come and go (DH-RAG eq 15–17): the upper two
 //! levels of the hierarchy that recall descends.
 //!
-//! Entries that say much the same stand in one *group*, which one summary can stand for; groups
-//! that are about the same stand in one *category*. An entry joins the group that it is most like,
-//! or founds one; a group that is founded joins the category that it is most like, or founds one.
-//! Nothing is ever clustered anew: a turn costs one comparison with each group, however many
-//! entries there are. A category is the sum of its groups, and a group of its entries; one that
-//! is left empty is gone.
+//! Similar entries form a *group*, which has one summary; similar groups form a *category*. An entry
+//! joins the group that it is most like, or founds one; a new group joins the category that it is most
+//! like, or founds one. Entries are never clustered again: a turn costs one comparison with each group,
+//! however many entries there are. The centroid of a category is the sum of its groups, and that of a
+//! group the sum of its entries; an empty group or category is removed.
 //!
-//! Which entry is in which group depends on entries that are gone by now, and so it is kept in the
-//! scope's record; the sums are not, since they are those of the members.
+//! Which entry is in which group depends on entries that were evicted since, so the scope's record keeps
+//! the membership. It does not keep the sums, which can be computed from the members.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
@@ -28,12 +27,12 @@ pub struct ClustersConfig {
     /// Categories of one scope at most, from 1; beyond it the two that are most alike become one.
     /// The paper's prototype has ten.
     pub max_categories: u32,
-    /// Groups of one scope at most, from 1; beyond it an entry joins the group that it is most
-    /// like, however little that is.
+    /// Groups of one scope at most, from 1; beyond it an entry joins the group that it is most like,
+    /// even below `group_likeness`.
     pub max_groups: u32,
-    /// Likeness to a category from which on a new group joins it, 0..=1.
+    /// Least likeness to a category at which a new group joins it, 0..=1.
     pub category_likeness: f64,
-    /// Likeness to a group from which on an entry joins it, 0..=1.
+    /// Least likeness to a group at which an entry joins it, 0..=1.
     pub group_likeness: f64,
 }
 
@@ -47,7 +46,7 @@ impl Default for ClustersConfig {
 #[derive(Clone, Debug, PartialEq)]
 pub struct Group {
     category: u32,
-    // Boxed, as the category's: a map has room for eleven of each, and most scopes have few.
+    // Boxed, as the category's: a map has room for eleven values, and most scopes have few.
     centroid: Box<Centroid>,
     /// Offsets of the entries.
     members: BTreeSet<i64>,
@@ -58,7 +57,7 @@ pub struct Group {
 #[derive(Clone, Debug, PartialEq)]
 struct WrittenSummary {
     record: GroupSummary,
-    /// What it is compared by; nothing where the model failed.
+    /// The signature of the summary; empty where the model failed.
     text: Signature,
 }
 
@@ -79,18 +78,18 @@ impl Group {
         &self.centroid
     }
 
-    /// What a language model wrote of it, where one was asked.
+    /// The summary that a language model wrote, where one was asked.
     pub fn summary(&self) -> Option<&GroupSummary> {
         self.summary.as_ref().map(|summary| &summary.record)
     }
 
-    /// How alike a query and what a language model wrote are, 0..=1; 0 where it wrote nothing.
+    /// How alike a query and the language model's summary are, 0..=1; 0 where there is no summary.
     pub fn likeness_of_summary(&self, query: &Signature) -> f64 {
         self.summary.as_ref().map_or(0.0, |summary| summary.text.terms.likeness(&query.terms))
     }
 
-    /// Whether a language model should write of it (again): it has at least so many entries, and has
-    /// doubled or halved since it was asked.
+    /// Whether a language model should write a (new) summary: the group has at least `least` entries, and
+    /// their number has doubled or halved since the model was asked.
     fn is_to_be_summarised(&self, least: usize) -> bool {
         let now = self.members.len();
         let changed = self.summary().is_none_or(|summary| {
@@ -132,7 +131,7 @@ pub struct Clusters {
     groups: BTreeMap<u32, Group>,
     /// The group of each entry.
     group_of: FxHashMap<i64, u32>,
-    /// The number of the next group or category: none is given twice.
+    /// The number of the next group or category. Numbers are never reused.
     next: u32,
 }
 
@@ -157,22 +156,22 @@ impl Clusters {
         self.group_of(entry).and_then(|group| self.groups.get(&group)).map(Group::category)
     }
 
-    /// The group that a language model should write of next, of those with at least so many entries:
-    /// the largest, of equals the oldest.
+    /// The group that a language model should summarise next: the largest with at least `least` entries,
+    /// of equals the oldest.
     pub fn to_be_summarised(&self, least: usize) -> Option<u32> {
         let groups = self.groups.iter().filter(|(_, group)| group.is_to_be_summarised(least));
         let largest = groups.max_by_key(|(number, group)| (group.members.len(), Reverse(**number)));
         largest.map(|(number, _)| *number)
     }
 
-    /// What a language model wrote of a group; nothing where the group is gone.
+    /// Sets the summary that a language model wrote of a group. Does nothing where the group is gone.
     pub fn summarise(&mut self, group: u32, summary: GroupSummary) {
         if let Some(group) = self.groups.get_mut(&group) {
             group.summary = Some(Box::new(WrittenSummary::new(summary)));
         }
     }
 
-    /// Takes an entry in: it joins the group that it is most like, or founds one.
+    /// Adds an entry: it joins the group that it is most like, or founds one.
     pub fn insert(&mut self, entry: i64, text: &Signature, config: &ClustersConfig) {
         let nearest =
             nearest(self.groups.iter().map(|(number, of)| (*number, of.centroid())), text);
@@ -185,7 +184,7 @@ impl Clusters {
         self.bound_categories(config);
     }
 
-    /// Takes an entry away.
+    /// Removes an entry.
     pub fn remove(&mut self, entry: i64, text: &Signature) {
         let Some(number) = self.group_of.remove(&entry) else { return };
         let Some(group) = self.groups.get_mut(&number) else { return };
@@ -205,7 +204,7 @@ impl Clusters {
         }
     }
 
-    /// An entry says something else now; it stays where it is.
+    /// Replaces the text of an entry, which stays in its group.
     pub fn replace(&mut self, entry: i64, before: &Signature, now: &Signature) {
         let Some(group) = self.group_of(entry).and_then(|of| self.groups.get_mut(&of)) else {
             return;
@@ -245,8 +244,7 @@ impl Clusters {
         self.categories.entry(group.category).or_default().centroid.add(text);
     }
 
-    /// Makes one of the two categories that are most alike, while there are too many. The older
-    /// number stays.
+    /// Merges the two categories that are most alike, while there are too many. The lower number stays.
     fn bound_categories(&mut self, config: &ClustersConfig) {
         while self.categories.len() > config.max_categories.max(1) as usize {
             let mut closest: Option<(f64, u32, u32)> = None;
@@ -271,7 +269,7 @@ impl Clusters {
         }
     }
 
-    /// What is kept in the scope's record: who is where. The number of the next cluster apart.
+    /// The clusters as the scope's record keeps them, and the number of the next cluster.
     pub fn records(&self) -> (Vec<CategoryRecord>, u32) {
         let groups = |category: &Category| {
             let groups = category.groups.iter().filter_map(|id| Some((id, self.groups.get(id)?)));
@@ -287,7 +285,8 @@ impl Clusters {
         (records.collect(), self.next)
     }
 
-    /// Who was where, with what the entries say. Entries that are not there are left out.
+    /// Restores the clusters from the scope's record and the texts of the entries, without entries that no
+    /// longer exist.
     pub fn restored<'e>(
         records: &[CategoryRecord],
         next: u32,

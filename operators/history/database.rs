@@ -1,5 +1,5 @@
 //! The history of one scope as a dynamic database (DH-RAG): entries, their clusters and chains,
-//! recall, update, eviction, and what the scope remembers besides.
+//! recall, update, eviction, and the ids of the scope's last turns.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -36,7 +36,7 @@ pub use forget::Update;
 /// How many turn ids a scope remembers; they survive eviction.
 pub const REMEMBERED_TURN_IDS: usize = 256;
 
-/// An entry with what it is compared by.
+/// An entry with its signature.
 #[derive(Clone, Debug)]
 struct Held {
     entry: Arc<HistoryEntry>,
@@ -44,7 +44,7 @@ struct Held {
     cached: InCache,
 }
 
-/// What the cache holds of an entry.
+/// Whether the cache holds an entry: not at all, an older version, or the same.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum InCache {
     No,
@@ -66,18 +66,18 @@ pub struct Database {
     applied: Option<i64>,
     /// Whether the cache holds anything of the scope.
     cached: bool,
-    /// Whether anything changed since it was loaded.
+    /// Whether anything changed since the scope was loaded.
     changed: bool,
-    /// Entries that the cache holds and that are gone.
+    /// Evicted entries that the cache still holds.
     gone: Vec<EntryId>,
 }
 
 impl Database {
-    /// Takes in one record of the scope, as the cache has it: as it stands on the changelog.
-    /// After the last one comes [`Self::restored`].
+    /// Adds one record of the scope from the cache, which holds it as the changelog does. Call
+    /// [`Self::restored`] after the last one.
     ///
     /// # Errors
-    /// The value is not what stands under such a key.
+    /// If the value cannot be decoded as the kind of record that its key names.
     pub fn restore(
         &mut self,
         record: &Cached,
@@ -97,8 +97,8 @@ impl Database {
         Ok(())
     }
 
-    /// All records of the scope were taken in: puts the entries into the clusters and chains that
-    /// they were in. Those that were in none (of an older version) join as if they came now.
+    /// Puts the entries into the clusters and chains that they were in, once all records of the scope are
+    /// added. Entries that were in none (from an older version) join as if they came now.
     pub fn restored(&mut self, config: &HistoryConfig) {
         let record = &mut self.record;
         let text_of = |at| self.entries.get(&at).map(|held: &Held| &held.text);
@@ -124,7 +124,7 @@ impl Database {
         self.cached
     }
 
-    /// What the cache has to be told before the scope can leave memory.
+    /// The changes to write to the cache before the scope can leave memory.
     pub fn unsaved(&self, scope: &Scope) -> Vec<CacheChange> {
         if !self.changed {
             return Vec::new();
@@ -138,12 +138,12 @@ impl Database {
         gone.chain(changed).chain([record]).collect()
     }
 
-    /// Whether a turn of this id ended as a response or recorded, among the last 256.
+    /// Whether one of the last 256 turns that ended as a response or a recorded turn has this id.
     pub fn remembers(&self, turn_id: &TurnId) -> bool {
         self.remembered.iter().rev().any(|remembered| remembered == turn_id)
     }
 
-    /// Remembers that a turn ended as a response or recorded.
+    /// Remembers the id of a turn that ended as a response or a recorded turn.
     pub fn remember(&mut self, turn_id: TurnId) {
         self.record.turns += 1;
         if self.remembered.len() == REMEMBERED_TURN_IDS {
@@ -155,8 +155,8 @@ impl Database {
     /// Notes that an input was applied, whatever its outcome.
     ///
     /// # Panics
-    /// The input does not lie behind the last one. Nothing that comes of it may be committed, so
-    /// the process must stop.
+    /// If the input does not lie behind the last one. Its outcome must not be committed, so the process
+    /// must stop.
     pub fn applied(&mut self, scope: &Scope, offset: i64) {
         if let Some(last) = self.applied.filter(|last| *last >= offset) {
             panic!(
@@ -171,7 +171,7 @@ impl Database {
         self.changed = true;
     }
 
-    /// Moves "now" of recency: the latest event time seen in the scope.
+    /// Moves the "now" of recency forward: it is the latest event time seen in the scope.
     pub fn see_time(&mut self, event_time: EventTime) {
         self.record.latest_event_time = self.record.latest_event_time.max(event_time);
     }
@@ -181,7 +181,7 @@ impl Database {
         self.record.latest_event_time
     }
 
-    /// What the entry at an offset is compared by.
+    /// The signature of the entry at an offset.
     pub fn text_of(&self, at: i64) -> Option<&Signature> {
         self.entries.get(&at).map(|held| &held.text)
     }
@@ -246,8 +246,8 @@ impl Database {
         latest
     }
 
-    /// Recalls entries for a query: those of the window as recent, the latest first, then of the
-    /// older ones those that the configured method finds, by falling relevance.
+    /// Recalls entries for a query: first those of the window, the latest first, then the older ones that
+    /// the configured method finds, by falling score.
     pub fn recall(&self, query: &Signature, rules: &Remembering<'_>) -> Vec<Recalled> {
         let config = rules.config;
         let relevance = self.relevance(query, config);
@@ -273,8 +273,8 @@ impl Database {
             .collect()
     }
 
-    /// The entries that the configured method finds for a query, by falling score; none below the
-    /// least relevance that is recalled. The window is searched as well.
+    /// The entries that the configured method finds for a query, by falling score; none with a score below
+    /// `recall.min_relevance`. It searches the window as well.
     pub fn find(&self, query: &Signature, config: &HistoryConfig) -> Vec<FoundEntry> {
         let entries: Vec<i64> = self.entries.keys().copied().collect();
         let searched = SearchedEntries {
@@ -289,7 +289,7 @@ impl Database {
         found
     }
 
-    /// Completes a query from what the latest exchange says and those before it in its chain.
+    /// Completes a query from the latest exchange and those before it in its chain.
     pub fn reconstruct(&self, query: &str, config: &HistoryConfig) -> Option<Reconstructed> {
         let (last, _) = self.entries.last_key_value()?;
         let (_, chain) = self.chains.of(*last)?;
@@ -322,7 +322,7 @@ impl Database {
         Update { changes, ..update }
     }
 
-    /// Lets entries go that are too old or beyond the top N (eq 13 and 14), with their ids.
+    /// Evicts the entries that are too old or beyond the top N (eq 13 and 14).
     fn shrink(
         &mut self,
         newest: EntryId,
@@ -339,7 +339,7 @@ impl Database {
         self.part_with(leaving)
     }
 
-    /// Lets these entries go, each with its rank and why.
+    /// Removes these entries, each given with its rank and the reason.
     fn part_with(
         &mut self,
         leaving: Vec<(Weighted, u32, EvictionReason)>,
@@ -368,7 +368,7 @@ impl Database {
         evicted
     }
 
-    /// The offsets of the entries that are older than any may be.
+    /// The offsets of the entries older than `max_age_seconds`.
     fn too_old(&self, config: &HistoryConfig) -> FxHashSet<i64> {
         if config.max_age_seconds == 0 {
             return FxHashSet::default();
@@ -450,7 +450,7 @@ impl Database {
         }
     }
 
-    /// What an entry is worth in itself among those that are held, where that has a share.
+    /// The importance of an entry among those that are held, where importance has a share in the weight.
     fn worth(&self, entry: &HistoryEntry, rules: &Remembering<'_>) -> Option<Score> {
         (rules.config.importance_share > 0.0).then(|| {
             let text = rules.similarity.of_entry(entry);
@@ -476,16 +476,16 @@ impl Held {
     }
 }
 
-/// What a history goes by when it takes an entry in.
+/// The rules by which a history adds and recalls entries.
 #[derive(Clone, Copy, Debug)]
 pub struct Remembering<'r> {
     /// How much is remembered.
     pub config: &'r HistoryConfig,
-    /// What texts are compared by.
+    /// Compares texts.
     pub similarity: &'r Similarity,
 }
 
-/// Our records hold text keys and finite numbers only, so writing one to memory cannot fail.
+/// Encodes a record as JSON. Records hold text keys and finite numbers only, so this cannot fail.
 fn json(record: &impl Serialize) -> Vec<u8> {
     serde_json::to_vec(record).unwrap_or_else(|error| unreachable!("a record of ours: {error}"))
 }

@@ -4,7 +4,7 @@ use std::cmp::Ordering;
 
 use turnstream_schemas::{EntryId, EvictionReason};
 
-/// An entry with the scores that decide about it.
+/// An entry with the scores that decide whether it stays.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Weighted {
     /// The entry.
@@ -13,9 +13,9 @@ pub struct Weighted {
     pub relevance: f64,
     /// Recency(t_i), 0..=1.
     pub recency: f64,
-    /// What the entry is worth in itself, 0..=1; 0 where it has no share.
+    /// The importance of the entry, 0..=1; 0 where importance has no share in the weight.
     pub importance: f64,
-    /// α·relevance + (1 − α)·recency, 0..=1; where importance has a share β, that times 1 − β, and
+    /// α·relevance + (1 − α)·recency, 0..=1; where importance has a share β, (1 − β) times that sum plus
     /// β·importance.
     pub weight: f64,
 }
@@ -27,15 +27,15 @@ impl Weighted {
         Self { id, relevance, recency, importance: 0.0, weight }
     }
 
-    /// The same where importance has this share in the weight.
+    /// Gives importance this share in the weight.
     pub fn with_importance(self, importance: f64, share: f64) -> Self {
         Self { importance, weight: (1.0 - share) * self.weight + share * importance, ..self }
     }
 }
 
-/// The entries that leave, each with its rank from 1 and why, by rising rank: those that
-/// `too_old` says, and those beyond the top `keep`. The entry just added comes first whatever its
-/// weight, so that it leaves only where nothing is kept; ties evict the lower offset.
+/// The entries to evict, each with its rank from 1 and the reason, by rising rank: those for which
+/// `too_old` holds, and those beyond the top `keep`. The entry just added ranks first whatever its weight,
+/// so it leaves only where `keep` is 0; ties evict the lower offset.
 pub fn evict(
     mut entries: Vec<Weighted>,
     keep: usize,
@@ -46,11 +46,11 @@ pub fn evict(
     if entries.iter().any(leaves_for_age) || keep >= entries.len() {
         entries.sort_unstable_by(|a, b| by_rank(a, b, Some(newest)));
     } else {
-        // Those that stay need no order: sorting all took half of an update by words.
+        // Entries that stay need no order: sorting all of them took half the time of an update by words.
         entries.select_nth_unstable_by(keep, |a, b| by_rank(a, b, Some(newest)));
         entries[keep..].sort_unstable_by(|a, b| by_rank(a, b, Some(newest)));
     }
-    // What is too old takes nobody's place.
+    // Entries that leave for their age do not count towards `keep`.
     let mut kept = 0;
     let ranked = entries.into_iter().zip(1_u32..).filter_map(|(entry, rank)| {
         if leaves_for_age(&entry) {
@@ -62,13 +62,13 @@ pub fn evict(
     ranked.collect()
 }
 
-/// All entries, each with its rank from 1, since somebody asked to forget them.
+/// All entries, each with its rank from 1, to be removed by a demand to forget.
 pub fn forget(mut entries: Vec<Weighted>) -> Vec<(Weighted, u32, EvictionReason)> {
     entries.sort_unstable_by(|a, b| by_rank(a, b, None));
     entries.into_iter().zip(1..).map(|(entry, at)| (entry, at, EvictionReason::Forget)).collect()
 }
 
-/// The newest first, then by falling weight; of two that are equal the later one.
+/// Orders the newest first, then by falling weight; of equals the later one.
 fn by_rank(a: &Weighted, b: &Weighted, newest: Option<EntryId>) -> Ordering {
     let newest_first = (Some(b.id) == newest).cmp(&(Some(a.id) == newest));
     newest_first.then(b.weight.total_cmp(&a.weight)).then(b.id.cmp(&a.id))
@@ -138,8 +138,8 @@ mod tests {
     }
 
     proptest! {
-        /// The rule read off the paper and the design, one entry at a time: an entry stays if it
-        /// is the newest, or fewer than N − 1 others (the newest aside) beat it.
+        /// Checks the rule of the paper and the design one entry at a time: an entry stays if it is
+        /// the newest, or fewer than N − 1 others (the newest aside) beat it.
         #[test]
         fn eviction_is_the_plain_rule(
             entries in proptest::collection::vec((0..4_u8, 0..5_i64), 1..12),

@@ -2,9 +2,8 @@
 //! eq 18–21 and Algorithm 1; the equations write argmax, the algorithm keeps sets).
 //!
 //! A category is matched by the sum of its entries. A group is matched by its summary: the entry
-//! that is most like all the others, the concepts that they share, and what a language model wrote
-//! of them where one is configured. Only the entries below the
-//! groups that are left are looked at one by one.
+//! that is most like all the others, the sum of its entries, and what a language model wrote about them
+//! where one is configured. Only the entries of the best groups are compared one by one.
 
 use std::cmp::Reverse;
 
@@ -19,7 +18,7 @@ use super::similarity::Similarity;
 /// How many concepts a summary names at most.
 const CONCEPTS: usize = 5;
 
-/// How wide a level is searched.
+/// How many categories and groups the search descends into.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Beam {
     /// Categories that are descended into at most.
@@ -28,8 +27,8 @@ pub struct Beam {
     pub groups: usize,
 }
 
-/// The entries below the groups that a query matches best, oldest first. `text_of` gives what an
-/// entry says.
+/// The entries of the groups that a query matches best, oldest first. `text_of` gives the signature of
+/// an entry.
 pub fn descend<'e>(
     clusters: &Clusters,
     query: &Signature,
@@ -58,8 +57,8 @@ fn best(mut matched: Vec<(f64, u32)>, width: usize) -> Vec<u32> {
     matched.into_iter().map(|(_, number)| number).collect()
 }
 
-/// How alike a query and a group's summary are: its central entry, its shared concepts or what a
-/// language model wrote, whichever says more.
+/// How alike a query and a group's summary are: the highest likeness to its central entry, to the sum
+/// of its entries, or to what a language model wrote.
 fn match_summary<'e>(
     group: &Group,
     query: &Signature,
@@ -78,8 +77,8 @@ pub fn central<'e>(group: &Group, text_of: impl Fn(i64) -> Option<&'e Signature>
     central.map(|(at, _)| at)
 }
 
-/// The last level: which of an entry's passages is most like the query (eq 21); of equals the
-/// first, and `None` where it has none.
+/// The last level: the index of the entry's passage that is most like the query (eq 21); of equals the
+/// first, and `None` where the entry has none.
 pub fn best_passage(
     entry: &HistoryEntry,
     query: &Signature,
@@ -95,12 +94,12 @@ pub fn best_passage(
     best.map(|(place, _)| place)
 }
 
-/// What stands for the entries of a group: an extract, no words but theirs.
+/// The extractive summary of a group: it contains only words of its entries.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Summary {
-    /// What was said in the central entry: its query, or the response of an entry without one.
+    /// The query of the central entry, or its response where it has no query.
     pub text: String,
-    /// The words that weigh most among the entries, heaviest first, one of each stem.
+    /// The words that weigh most in the entries, heaviest first, one of each stem.
     pub concepts: Vec<String>,
 }
 
@@ -122,7 +121,7 @@ pub fn summarise<'e>(
             }
         }
     }
-    // Stable: of the words of one stem the one that is said first stays.
+    // The sort is stable: of words with one stem, the first in the texts stays.
     weighed.sort_by_key(|(weight, term, _)| (*weight, *term));
     weighed.dedup_by_key(|(_, term, _)| *term);
     let concepts = weighed.iter().take(CONCEPTS).map(|(.., word)| (*word).to_owned()).collect();

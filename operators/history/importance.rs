@@ -1,10 +1,10 @@
-//! Importance: what an entry is worth in itself, whatever is talked about now. Not in DH-RAG: an
+//! Importance: what an entry is worth in itself, whatever the current topic. Not in DH-RAG: an
 //! extension of its rule of eviction, off by default (`history.importance_share`).
 //!
-//! Relevance to the current turn says little about what will be asked for much later. What is asked
-//! for then is what was said once: when, how many, who, and what had not been mentioned before. The
-//! measure sees an entry's own texts and the entries that are held when it comes, and nothing later;
-//! `docs/history.md` has what it was chosen by, and what it is worth.
+//! Relevance to the current turn says little about what users ask for much later. They then ask for facts
+//! that were mentioned once: when, how many, who, and what was new at the time. The measure sees an
+//! entry's own texts and the entries that are held when it comes, and nothing later. `docs/history.md`
+//! says how it was chosen, and what it gains.
 
 use rustc_hash::FxHashSet;
 use turnstream_knowledge::language::{Lexicon, Word};
@@ -13,11 +13,11 @@ use turnstream_schemas::HistoryEntry;
 use super::likeness::Terms;
 use super::relevance::EntryStatistics;
 
-/// How many of each make one half: specifics, names, new terms.
+/// The counts at which each share reaches one half: specifics, names, new terms.
 const HALF: [f64; 3] = [2.0, 2.0, 4.0];
 
-/// The importance of an entry among those that are held without it, 0..=1: the mean of how
-/// specific it is, how many names it has, and how much of it is new.
+/// The importance of an entry among the other entries held, 0..=1: the mean of how specific it is, how
+/// many names it has, and how much of it is new.
 pub fn importance(entry: &HistoryEntry, text: &Terms, held: &EntryStatistics) -> f64 {
     let said = [entry.query.as_deref(), entry.response.as_deref()];
     let (mut specifics, mut names) = (0, FxHashSet::default());
@@ -37,7 +37,7 @@ pub fn importance(entry: &HistoryEntry, text: &Terms, held: &EntryStatistics) ->
     shares.sum::<f64>() / HALF.len() as f64
 }
 
-/// Is a word written as a name is: with a capital, and not because it begins a sentence?
+/// Whether a word is written like a name: with a capital, and not at the start of a sentence.
 pub(super) fn is_name(word: &Word<'_>, text: &str) -> bool {
     let begins = text.get(..word.span.start as usize).unwrap_or_default().trim_end();
     let begins_sentence = begins.is_empty() || begins.ends_with(['.', '!', '?', ':', '"', '\n']);

@@ -1,9 +1,9 @@
-//! How alike two texts of a history are: what recall, clusters, chains and eviction go by.
+//! How alike two texts of a history are: the measure behind recall, clusters, chains and eviction.
 //!
-//! Two texts are compared by what an encoder makes of them where both have a vector, and by their
-//! terms otherwise. Everything is kept in whole numbers: a sum of many texts does not
-//! depend on their order, and what is taken away again leaves no trace, so that a centroid that
-//! was made anew from its members after a restart is the one that was, to the last bit.
+//! Two texts are compared by their vectors where both have one, and by their terms otherwise. All sums
+//! are of whole numbers: a sum of many texts does not depend on their order, and a text that is removed
+//! leaves no trace, so a centroid that is computed again from its members after a restart equals the
+//! earlier one to the last bit.
 
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
@@ -12,17 +12,17 @@ use rustc_hash::FxHashMap;
 
 use turnstream_knowledge::terms::terms;
 
-/// The length that a text's numbers are stretched to before they are rounded. The product of two
-/// of them fits in 32 bits, and that of two sums over every entry of a history in 64.
+/// The length to which a text's numbers are scaled before they are rounded. The dot product of two texts
+/// fits in 32 bits, and that of two sums over every entry of a history in 64.
 const LENGTH: f64 = 16_384.0;
 
-/// The terms of a text ([`terms`]), with how much each counts. Terms are hashed to 64 bits: two
-/// that meet would make two texts look a little more alike, and no more.
+/// The terms of a text ([`terms`]), each with its weight. Terms are hashed to 64 bits: a collision makes
+/// two texts look a little more alike, and has no other effect.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Terms {
-    /// Rising by hash, none twice.
+    /// By rising hash, without repeats.
     terms: Vec<Term>,
-    /// The square of the length of their weights.
+    /// The squared length of the vector of their weights.
     squared: i64,
     /// Terms in all, those that are repeated counted each time.
     length: u32,
@@ -31,11 +31,11 @@ pub struct Terms {
 /// One term of a text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Term {
-    /// Which.
+    /// The hash of the term.
     pub hash: u64,
-    /// How often it is there.
+    /// How often the text contains it.
     pub count: u32,
-    /// What it counts in a cosine: 1 + ln(count), stretched with all others to a common length.
+    /// Its weight in a cosine: 1 + ln(count), scaled so that all weights have the common length.
     weight: i32,
 }
 
@@ -57,7 +57,7 @@ impl Terms {
         Self { terms, squared, length: hashes.len() as u32 }
     }
 
-    /// The terms, rising by hash, none twice.
+    /// The terms by rising hash, without repeats.
     pub fn iter(&self) -> impl Iterator<Item = &Term> {
         self.terms.iter()
     }
@@ -67,7 +67,7 @@ impl Terms {
         self.length
     }
 
-    /// The terms that both texts have: each as it is here, and there.
+    /// The terms that both texts have, each as it is in this text and in the other.
     pub fn shared<'t>(&'t self, other: &'t Self) -> impl Iterator<Item = (&'t Term, &'t Term)> {
         let (mut ours, mut theirs) = (self.terms.as_slice(), other.terms.as_slice());
         std::iter::from_fn(move || {
@@ -96,14 +96,14 @@ impl Terms {
     }
 }
 
-/// A term as [`Terms`] know it.
+/// The hash of a term, as [`Terms`] use it.
 pub(super) fn hash_of(term: &str) -> u64 {
     let mut hasher = rustc_hash::FxHasher::default();
     term.hash(&mut hasher);
     hasher.finish()
 }
 
-/// What an encoder made of a text, rounded to whole numbers.
+/// An encoder's vector of a text, rounded to whole numbers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Vector {
     numbers: Arc<[i16]>,
@@ -111,7 +111,7 @@ pub struct Vector {
 }
 
 impl Vector {
-    /// Rounds a vector of any length; `None` where it has none, or a number is not finite.
+    /// Rounds a vector of any length; `None` where its length is 0 or a number is not finite.
     pub fn of(vector: &[f32]) -> Option<Self> {
         let squares = vector.iter().map(|number| f64::from(*number).powi(2));
         let length = squares.sum::<f64>().sqrt();
@@ -122,7 +122,7 @@ impl Vector {
         })
     }
 
-    /// Numbers that were rounded before, as a history entry keeps them.
+    /// Takes numbers that are rounded already, as a history entry keeps them.
     pub fn rounded(numbers: Arc<[i16]>) -> Self {
         let squared = numbers.iter().map(|number| i64::from(*number).pow(2)).sum();
         Self { numbers, squared }
@@ -139,17 +139,17 @@ impl Vector {
     }
 }
 
-/// What a text is compared by.
+/// What texts are compared by: terms and, where there is one, a vector.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Signature {
     /// Its terms.
     pub terms: Terms,
-    /// What the encoder made of it, where one is configured and knows anything in it.
+    /// The encoder's vector, where an encoder is configured and knows anything in the text.
     pub vector: Option<Vector>,
 }
 
 impl Signature {
-    /// A text by its words alone.
+    /// The signature of texts by their words alone.
     pub fn of<'text>(texts: impl IntoIterator<Item = &'text str>) -> Self {
         Self { terms: Terms::of(texts), vector: None }
     }
@@ -159,14 +159,14 @@ impl Signature {
         Self { vector, ..self }
     }
 
-    /// How alike two texts are, 0..=1: the cosine of their vectors where both have one of the same
-    /// encoder (0 where it is below), of their terms otherwise; 0 where one says nothing.
+    /// How alike two texts are, 0..=1: the cosine of their vectors where both have one of the same length
+    /// (0 where it is negative), of their terms otherwise; 0 where one is empty.
     pub fn likeness(&self, other: &Self) -> f64 {
         self.likeness_in_meaning(other).unwrap_or_else(|| self.terms.likeness(&other.terms))
     }
 
-    /// The cosine of the vectors of two texts, 0 where it is below; `None` unless both have one of
-    /// the same encoder.
+    /// The cosine of the vectors of two texts, 0 where it is negative; `None` unless both have one of the
+    /// same length.
     pub fn likeness_in_meaning(&self, other: &Self) -> Option<f64> {
         let (ours, theirs) = (self.vector.as_ref()?, other.vector.as_ref()?);
         let comparable = ours.numbers.len() == theirs.numbers.len();
@@ -193,7 +193,7 @@ pub struct Centroid {
 }
 
 impl Centroid {
-    /// Takes a text in.
+    /// Adds a text.
     pub fn add(&mut self, text: &Signature) {
         self.terms_squared += 2 * self.terms_dot(&text.terms) + text.terms.squared;
         for term in text.terms.iter() {
@@ -208,7 +208,7 @@ impl Centroid {
         }
     }
 
-    /// Takes a text away that was taken in before.
+    /// Removes a text that was added before.
     pub fn remove(&mut self, text: &Signature) {
         self.terms_squared += text.terms.squared - 2 * self.terms_dot(&text.terms);
         for term in text.terms.iter() {
@@ -230,7 +230,7 @@ impl Centroid {
         }
     }
 
-    /// Takes in what another sum holds.
+    /// Adds another sum.
     pub fn merge(&mut self, other: &Self) {
         for (term, sum) in &other.terms {
             *self.terms.entry(*term).or_default() += sum;
@@ -325,7 +325,7 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever came and went, and in whichever order: the sum is that of who is there.
+        /// Whichever texts came and went, and in whichever order: the sum is that of the members.
         #[test]
         fn a_centroid_is_the_sum_of_its_members(texts in any_texts(), stay in 0..12_usize) {
             let stay = stay.min(texts.len());

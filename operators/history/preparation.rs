@@ -1,12 +1,12 @@
-//! Preparation: what recall goes by and a model has to be asked for: vectors, where the encoder has
-//! to be waited for, and summaries, where a language model is to write them.
+//! Preparation: asks models for what recall needs: vectors, where the encoder does not answer at once,
+//! and summaries, where a language model writes them.
 //!
-//! A loop of `history`'s own, run before a turn goes down the flow: the turn's query is embedded, and with
-//! it the entries of its scope that have no vector yet, which for the most part is the exchange before.
-//! The turn comes back and is recalled for; the vectors of entries are kept with them, and published with the
-//! turn's outcome. With it at most one group of the history is summarised ([`SummariesConfig`]); the summary
-//! stands in the scope's record. Where the encoder fails or takes too long, recall goes by words, and the response
-//! names `history` under `degraded`.
+//! Preparation is a loop of `history`'s own, before a turn goes down the flow. It embeds the turn's query,
+//! and with it the entries of the scope that have no vector yet, usually only the exchange before. Then
+//! the turn comes back and `history` recalls entries for it. Entries keep their vectors, which are
+//! published with the turn's outcome. At most one group of the history is summarised at the same time
+//! ([`SummariesConfig`]); the scope's record keeps the summary. Where the encoder fails or takes too long,
+//! recall compares words, and the response names `history` under `degraded`.
 
 use std::sync::Arc;
 
@@ -32,14 +32,14 @@ use crate::stage_config::StageConfig;
 
 const STAGE: Stage = Stage::History;
 
-/// Entries that are embedded with one turn at most; others wait for the next turn.
+/// Entries embedded with one turn at most; others wait for the next turn.
 pub const EXCHANGES_AT_ONCE: usize = 32;
 
-/// `[history.preparation]`: how an encoder is asked that has to be waited for.
+/// `[history.preparation]`: how an encoder that does not answer at once is asked.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct PreparationConfig {
-    /// Whether it is asked at all; where it is not, histories are searched by words alone.
+    /// Whether such an encoder is asked at all; if not, histories are searched by words alone.
     pub enabled: bool,
     /// How long to wait for it.
     pub call: CallConfig,
@@ -52,27 +52,27 @@ impl Default for PreparationConfig {
     }
 }
 
-/// Who can write what stands for a group of entries.
+/// How the summary of a group of entries is made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum SummariesForm {
-    /// Nobody: an extract of the entries stands for it.
+    /// By extraction from the entries.
     Lexical,
-    /// A language model, beside the extract.
+    /// By a language model, in addition to the extract.
     Prompted,
 }
 
-/// `[history.summaries]`: what stands for a group of entries in the hierarchy (DH-RAG eq 19).
+/// `[history.summaries]`: how groups of entries in the hierarchy are summarised (DH-RAG eq 19).
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct SummariesConfig {
-    /// An extract of the group's entries (`lexical`), or that and what a language model writes of them
-    /// (`prompted`).
+    /// An extract of the group's entries (`lexical`), or the extract and what a language model writes about
+    /// them (`prompted`).
     pub form: SummariesForm,
-    /// Entries that a group has before a model writes of it, from 1. It writes again when they have
-    /// doubled or halved.
+    /// Entries that a group needs before the model summarises it, from 1. The model writes a new summary
+    /// when their number has doubled or halved.
     pub min_entries: u32,
-    /// Entries that it is shown at most, from 1: the most central one, and the latest.
+    /// Entries that the model is shown at most, from 1: the most central one, and the latest.
     pub max_shown: u32,
     /// How the language model is asked.
     pub prompted: PromptedConfig,
@@ -97,19 +97,19 @@ impl StageConfig for SummariesConfig {
     }
 }
 
-/// Who is asked.
+/// The models that preparation asks.
 #[derive(Clone)]
 pub struct Preparing {
-    /// The encoder, where there is one that has to be waited for.
+    /// The encoder, where there is one that does not answer at once.
     encoder: Option<Call>,
-    /// How the language model is asked that writes summaries, where there is one.
+    /// The prompt for the language model that writes summaries, where there is one.
     summaries: Option<Prompt>,
     runner: StageRunner,
 }
 
 impl Preparing {
-    /// As the configuration says: an encoder that has to be waited for, where there is one, and a
-    /// language model that writes summaries. Nothing where nobody is asked.
+    /// The encoder that does not answer at once and the language model for summaries, as far as the
+    /// configuration names them. `None` where it names neither.
     pub fn new(
         embed: Option<Arc<Embed>>,
         preparation: &PreparationConfig,
@@ -119,7 +119,7 @@ impl Preparing {
     ) -> Option<Self> {
         let embed = embed.filter(|_| preparation.enabled);
         let encoder = embed.map(|model| Call::new(model, &preparation.call));
-        // A summary is one call, however the model is to think elsewhere.
+        // A summary takes one call without thinking, whatever the configuration says about thinking.
         let at_once =
             |config: &PromptedConfig| PromptedConfig { think: Think::Never, ..config.clone() };
         let config = summaries.prompted().map(at_once);
@@ -129,25 +129,25 @@ impl Preparing {
     }
 }
 
-/// A turn that recall is not ready for.
+/// A turn before preparation.
 #[derive(Clone, Debug)]
 pub struct Unprepared {
     /// The turn; nothing is recalled for it yet.
     pub context: Arc<TurnContext>,
-    /// Entries that have no vector, by their offset, with what they say.
+    /// The offsets and texts of entries that have no vector.
     pub exchanges: Vec<(i64, String)>,
-    /// A group that is to be summarised.
+    /// The group to summarise.
     pub group: Option<Grouped>,
 }
 
-/// A group that a language model is to write of.
+/// A group for a language model to summarise.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Grouped {
     /// Its number.
     pub group: u32,
     /// How many entries it has.
     pub entries: u32,
-    /// What is shown of them: query and response of each.
+    /// The entries shown to the model: query and response of each.
     pub shown: Vec<[Option<String>; 2]>,
 }
 
@@ -162,7 +162,7 @@ impl Unprepared {
     }
 }
 
-/// A turn that recall is ready for.
+/// A turn after preparation, ready for recall.
 #[derive(Clone, Debug)]
 pub struct Prepared {
     unprepared: Unprepared,
@@ -171,12 +171,12 @@ pub struct Prepared {
     progress: Progress,
 }
 
-/// What the encoder made of a turn's texts.
+/// The encoder's vectors of a turn's texts.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ScopeVectors {
-    /// Of the query; `None` where nothing is known in it, or the encoder failed.
+    /// That of the query; `None` where the encoder knows nothing in it, or failed.
     pub query: Option<Vector>,
-    /// Of entries, by their offset.
+    /// Those of entries, with their offsets.
     pub exchanges: Vec<(i64, Vector)>,
     /// Why the encoder failed, where it did.
     pub failed: Option<Fault>,
@@ -203,7 +203,7 @@ impl Prepared {
         self.unprepared.context.request
     }
 
-    /// The vectors, and a group's summary, where it is to have one.
+    /// The vectors, and the number and summary of a group, where one was to be summarised.
     pub fn into_parts(self) -> (ScopeVectors, Option<(u32, GroupSummary)>) {
         (self.vectors, self.summary)
     }
@@ -219,8 +219,8 @@ impl InFlight for Prepared {
     }
 }
 
-/// Asks the encoder and the language model for every turn: turns out, each with what it asked for.
-/// Nothing comes where nobody is asked.
+/// Asks the encoder and the language model for every turn; turns come out with the answers. No turn
+/// comes out where there is no model to ask.
 pub fn preparation<'scope>(
     turns: StreamVec<'scope, Epoch, Unprepared>,
     preparing: Option<Preparing>,
@@ -228,7 +228,7 @@ pub fn preparation<'scope>(
     let Some(Preparing { encoder, summaries, runner }) = preparing else {
         return turns.flat_map(|_| None);
     };
-    // What fails is gone without, so there are no faults.
+    // Both steps degrade when they fail, so there are no faults.
     let turns = turns.map(|turn| Prepared::new(turn, ScopeVectors::default()));
     let prepared = match encoder {
         Some(call) => run(turns, ScopeEmbedding { call }, &runner).0,
@@ -287,7 +287,8 @@ impl Decide for ScopeEmbedding {
     }
 
     fn write(&self, turn: &mut Prepared, vectors: ScopeVectors) {
-        // What failed was noted on the turn, which has been nowhere else yet.
+        // The stage runner noted a failure on the turn. No other stage has seen the turn yet, so the
+        // last note is this one's.
         let failed = turn.progress.degraded.pop();
         turn.vectors = ScopeVectors { failed, ..vectors };
     }

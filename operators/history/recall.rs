@@ -20,14 +20,14 @@ use super::relevance::Relevance;
 pub enum RecallMethod {
     /// Every entry is compared with the query.
     Flat,
-    /// Category, summary, entry: only what lies below the best ones is compared.
+    /// Category, summary, entry: only entries of the best categories and groups are compared.
     Hierarchy,
-    /// The best chains of thought, with what stands beside their best entries.
+    /// All entries of the best chains of thought.
     Chains,
     /// What hierarchy and chains find.
     #[default]
     All,
-    /// Nothing but the window: the latest entries.
+    /// None are: only the window, the latest entries, is recalled.
     Recency,
 }
 
@@ -47,11 +47,11 @@ pub struct RecallConfig {
     pub max_groups: u32,
     /// Chains of thought that are followed at most, from 1.
     pub max_chains: u32,
-    /// How much the relevance of the entries before and after it in its chain counts for an entry,
-    /// beside its own, 0..=1.
+    /// The weight in an entry's score of each neighbour's relevance, 0..=1, beside its own, which has
+    /// weight 1. The neighbours are the entries before and after it in its chain.
     pub neighbour_weight: f64,
-    /// The share of vectors in an entry's relevance, where an encoder is configured, 0..=1; the
-    /// rest is that of words.
+    /// The share of vectors in an entry's relevance, where an encoder is configured, 0..=1; words have
+    /// the rest.
     pub meaning_share: f64,
 }
 
@@ -77,9 +77,10 @@ pub struct FoundEntry {
     pub entry: i64,
     /// Relevance(q_i, q_t), 0..=1.
     pub relevance: f64,
-    /// What it is ranked by, 0..=1: its relevance, or that and its neighbours' in its chain.
+    /// The score that ranks it, 0..=1: its relevance, or the weighted mean of that and its neighbours' in
+    /// its chain.
     pub score: f64,
-    /// What found it.
+    /// How it was found.
     pub via: RecalledVia,
 }
 
@@ -91,9 +92,9 @@ pub struct SearchedEntries<'e, T: Fn(i64) -> Option<&'e Signature>> {
     pub chains: &'e Chains,
     /// The offsets of the entries, oldest first.
     pub entries: &'e [i64],
-    /// What an entry says.
+    /// Gives the signature of an entry.
     pub text_of: T,
-    /// How relevant it is to the query.
+    /// Gives the relevance of an entry to the query.
     pub relevance: Relevance<'e>,
 }
 
@@ -147,7 +148,7 @@ impl<'e, T: Fn(i64) -> Option<&'e Signature>> SearchedEntries<'e, T> {
         found.map(|found| self.among_neighbours(found, config)).collect()
     }
 
-    /// What hierarchy and chains find, each entry once and seen among its neighbours.
+    /// What hierarchy and chains find, each entry once and scored with its neighbours.
     fn both(&self, config: &RecallConfig) -> Vec<FoundEntry> {
         let mut found = self.below(config);
         found.iter_mut().for_each(|found| *found = self.among_neighbours(*found, config));
@@ -157,8 +158,8 @@ impl<'e, T: Fn(i64) -> Option<&'e Signature>> SearchedEntries<'e, T> {
         found
     }
 
-    /// An entry by its own relevance and that of its neighbours in its chain: what is said around
-    /// it is about the same, though it may say so in other words (eq 24).
+    /// Scores an entry by its own relevance and that of its neighbours in its chain: they are about the
+    /// same matter, perhaps in other words (eq 24).
     fn among_neighbours(&self, found: FoundEntry, config: &RecallConfig) -> FoundEntry {
         let (_, chain) = self.chains.of(found.entry).unwrap_or_default();
         let at = chain.iter().position(|entry| *entry == found.entry).unwrap_or_default();

@@ -1,9 +1,9 @@
 //! Query reconstruction (DH-RAG, q'_t): a query that leaves out what it is about ("and when was it
-//! built?") is completed from what was recalled, so that it can be searched with.
+//! built?") is completed from earlier exchanges, so that retrieval can search with it.
 //!
-//! By words alone: what the query refers to is what the exchange before it names, and, while that
-//! one refers back itself, the exchange before that in its chain. Nothing is reworded; the missing
-//! words stand behind the query in brackets. A query that stands for itself stays as it is.
+//! Reconstruction uses words alone. It takes the missing words from the exchange before and, as long as
+//! that one refers back itself, from the exchange before that in its chain. It rewords nothing: it
+//! appends the missing words to the query in brackets. A query that does not refer back stays as it is.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -17,9 +17,9 @@ use crate::flow::Reconstructed;
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct ReconstructionConfig {
-    /// Words that a query is completed by at most; 0 leaves every query as it is.
+    /// Words added to a query at most; 0 leaves every query as it is.
     pub max_words: u32,
-    /// Exchanges that are followed back at most.
+    /// Exchanges to go back at most.
     pub max_exchanges: u32,
 }
 
@@ -29,8 +29,8 @@ impl Default for ReconstructionConfig {
     }
 }
 
-/// Completes a query from earlier exchanges, the latest first; `None` where it needs nothing, or
-/// nothing is found.
+/// Completes a query from earlier exchanges, the latest first; `None` where it does not refer back, or
+/// the exchanges add no words.
 pub fn reconstruct<'e>(
     query: &str,
     earlier: impl Iterator<Item = &'e HistoryEntry>,
@@ -47,7 +47,7 @@ pub fn reconstruct<'e>(
     for entry in earlier.take(config.max_exchanges as usize) {
         let before = missing.len();
         let texts = [entry.query.as_deref(), entry.response.as_deref()];
-        // Of a response only the names: it says much that is not what the talk is about.
+        // Of a response only the names count: its other words are often beside the topic.
         for (text, names_only) in texts.into_iter().zip([false, true]) {
             for word in text.map(named).into_iter().flatten() {
                 let known = missing.iter().any(|(lemma, _)| *lemma == word.lemma);
@@ -74,15 +74,14 @@ pub fn reconstruct<'e>(
     Some(Reconstructed { query: format!("{query} ({missing})"), from })
 }
 
-/// A word that may say what a talk is about.
+/// A word that may name the topic.
 struct NamedWord {
     lemma: String,
     text: String,
     is_name: bool,
 }
 
-/// The words of a text that say something, in their order, each with whether it is written as a
-/// name is.
+/// The content words of a text, in order, each with whether it is written like a name.
 fn named(text: &str) -> impl Iterator<Item = NamedWord> {
     let lexicon = Lexicon::of_text(text);
     let says_something =

@@ -1,21 +1,21 @@
-//! Relevance(q_i, q_t): how much of what a query asks for an entry holds (DH-RAG eq 13 names it and
-//! leaves open what it is).
+//! Relevance(q_i, q_t): how well an entry answers to a query (DH-RAG eq 13 names it without defining
+//! it).
 //!
-//! By words it is BM25 among the entries that the scope holds, as the share of the most that any
-//! text could have: terms that no entry has count against all of them, so that 0..=1 means the same
-//! for every query. Where an encoder is configured, the cosine of the vectors has a share in it.
-//! `docs/history.md` has what other measures found.
+//! The relevance of words is BM25 over the entries of the scope, divided by the most that any text could
+//! score: query terms that no entry has lower the relevance of every entry, so 0..=1 means the same for
+//! every query. Where an encoder is configured, the cosine of the vectors has a share in relevance.
+//! `docs/history.md` compares other measures.
 
 use rustc_hash::FxHashMap;
 
 use super::likeness::{Signature, Term, Terms};
 
-/// BM25's usual constants: how soon a term that is repeated counts no more, and how much a long
-/// entry's terms count less.
+/// BM25's usual constants: how soon repetitions of a term stop counting, and how much less the terms of
+/// a long entry count.
 const K1: f64 = 1.2;
 const B: f64 = 0.75;
 
-/// Statistics of the entries that a scope holds, kept as they come and go.
+/// Statistics of the entries that a scope holds, updated as they come and go.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct EntryStatistics {
     entries: u64,
@@ -26,7 +26,7 @@ pub struct EntryStatistics {
 }
 
 impl EntryStatistics {
-    /// An entry came.
+    /// Counts an entry.
     pub fn add(&mut self, text: &Terms) {
         self.entries += 1;
         self.length += u64::from(text.length());
@@ -35,7 +35,7 @@ impl EntryStatistics {
         }
     }
 
-    /// An entry that came went.
+    /// Removes an entry that was counted.
     pub fn remove(&mut self, text: &Terms) {
         self.entries -= 1;
         self.length -= u64::from(text.length());
@@ -54,28 +54,28 @@ impl EntryStatistics {
         self.holders.contains_key(&term)
     }
 
-    /// The weight of a term, above 0: the rarer, the more. ln(1 + (N − n + ½) ÷ (n + ½)) for a
-    /// term that n of N entries have.
+    /// The weight of a term, above 0, higher for rarer terms: ln(1 + (N − n + ½) ÷ (n + ½)) for a term
+    /// that n of N entries have.
     fn idf(&self, term: u64) -> f64 {
         let holders = f64::from(self.holders.get(&term).copied().unwrap_or_default());
         (1.0 + (self.entries as f64 - holders + 0.5) / (holders + 0.5)).ln()
     }
 }
 
-/// What entries are compared with: one query among the entries that a scope holds now.
+/// Computes the relevance of entries to one query, among the entries that a scope holds now.
 #[derive(Clone, Debug)]
 pub struct Relevance<'q> {
     query: &'q Signature,
-    /// The terms of the query, rising by hash: how much each weighs.
+    /// The weights of the query's terms, by rising hash of the term.
     weights: Vec<f64>,
-    /// The most that a text could have.
+    /// The most that any text could score.
     most: f64,
     mean_length: f64,
     meaning_share: f64,
 }
 
 impl<'q> Relevance<'q> {
-    /// To a query; the cosine of vectors has `meaning_share` (0..=1) in it.
+    /// Relevance to a query. `meaning_share` is the share of the vectors' cosine, 0..=1.
     pub fn to(query: &'q Signature, among: &EntryStatistics, meaning_share: f64) -> Self {
         let weight = |term: &Term| f64::from(term.count) * among.idf(term.hash);
         let weights: Vec<f64> = query.terms.iter().map(weight).collect();
@@ -89,7 +89,7 @@ impl<'q> Relevance<'q> {
         self.query
     }
 
-    /// Of an entry, 0..=1.
+    /// The relevance of an entry, 0..=1.
     pub fn of(&self, text: &Signature) -> f64 {
         let by_words = self.by_words(&text.terms);
         match text.likeness_in_meaning(self.query) {
@@ -135,7 +135,7 @@ mod tests {
     fn relevance_is_the_one_counted_by_hand() {
         let entries = [text("dog dog lake"), text("violin")];
         let among = statistics(&entries);
-        // Of two entries one has the term, and none has "sea". The mean length is 2.
+        // One of two entries has the term, and none has "sea". The mean length is 2.
         let (idf, none) = (2.0_f64.ln(), 6.0_f64.ln());
         let norm = 1.2 * (0.25 + 0.75 * 3.0 / 2.0);
         let query = text("dog sea");

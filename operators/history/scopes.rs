@@ -1,10 +1,10 @@
-//! The scopes of one worker: which are in memory, which turn is whose, and which leave for the
-//! cache.
+//! The scopes of one worker: loads them into memory, passes inputs and answers to them, and moves idle
+//! ones to the cache.
 //!
-//! A scope without a turn in flight is idle. It leaves when it has been idle for long, or when
-//! too many are in memory; then whoever was idle longest leaves first. What follows from its
-//! next turn is the same in either case. A partition that was never assigned has no cache, and
-//! its scopes stay.
+//! A scope without a turn in flight is idle. It moves to the cache when it has been idle for long, or
+//! when too many scopes are in memory, those that have been idle longest first. Its next turn has the
+//! same outcome whether or not it moved. A partition that was never assigned has no cache, and its scopes
+//! stay in memory.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -18,24 +18,24 @@ use super::sequence::{HistoryStep, Sequence, WaitingInput};
 use super::{Keeping, Rules, TurnEnd, context_of};
 use crate::ingest::Arrived;
 
-/// Scopes that leave together at most: one write of the cache, and what a worker spends on it
-/// before it looks at turns again.
+/// Scopes that move to the cache in one write at most. It bounds the time that a worker spends on
+/// eviction before it turns to inputs again.
 const SCOPES_AT_ONCE: usize = 256;
 
-/// Idle scopes are looked for at whole multiples of this, so that many leave together.
+/// The worker looks for idle scopes at whole multiples of this, so that many move together.
 const LOOK_MS: u64 = 1_000;
 
-/// How often a cache that cannot be written to is told of.
+/// The least time between two warnings about a cache that cannot be written.
 const TELL_MS: u64 = 60_000;
 
-/// When idle scopes must be looked for again.
+/// When to look for idle scopes again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Next {
-    /// Not before a turn comes, or as it was said before.
+    /// No new time: no scope is idle, or a time is set already.
     Never,
     /// At this time.
     At(u64),
-    /// As soon as others had their turn.
+    /// As soon as the worker has run its other operators.
     Now,
 }
 
@@ -48,22 +48,22 @@ pub(super) struct Scopes {
     keeping: Keeping,
     generations: FxHashMap<i32, u32>,
     open: FxHashMap<Key, OpenScope>,
-    /// Open scopes that may leave, by the number of their last turn's end.
+    /// Idle scopes in memory, numbered in the order in which they became idle.
     idle: BTreeMap<u64, Idle>,
     next_idle: u64,
     max_open: usize,
     /// When the worker will be woken to look for idle scopes.
     armed_ms: Option<u64>,
-    /// When the cache is tried again that would not be written to.
+    /// When to try the cache again after a failed write.
     retry_ms: u64,
     told_ms: Option<u64>,
 }
 
 /// A scope in memory.
 struct OpenScope {
-    // Boxed: the map has up to twice the room that it needs.
+    // Boxed: the map's capacity is up to twice its length.
     sequence: Box<Sequence>,
-    /// Its place among those that may leave.
+    /// Its number among the idle scopes, where it is idle.
     idle: Option<u64>,
 }
 
@@ -73,7 +73,7 @@ struct Idle {
 }
 
 impl Scopes {
-    /// No scopes, on one of so many workers.
+    /// Starts without scopes, on one of `workers` workers.
     pub(super) fn new(rules: Rules, keeping: Keeping, workers: usize) -> Self {
         let max_open = rules.config.max_scopes_in_memory.div_ceil(workers.max(1));
         Self {
@@ -90,7 +90,7 @@ impl Scopes {
         }
     }
 
-    /// Takes in what `history` receives from ingest.
+    /// Handles what `history` receives from ingest.
     pub(super) fn arrived(&mut self, arrived: Arrived) -> Vec<HistoryStep> {
         match arrived {
             Arrived::Turn(turn) => return self.input(WaitingInput::Turn(turn)),
@@ -108,7 +108,7 @@ impl Scopes {
         Vec::new()
     }
 
-    /// Takes back what became of a turn; `None` where nobody waits for it any more.
+    /// Handles the answer to a turn; `None` where the scope no longer waits for it.
     pub(super) fn answered(&mut self, answer: TurnEnd) -> Option<Vec<HistoryStep>> {
         let context = Arc::clone(context_of(&answer));
         let key = (context.request.partition, context.scope.clone());
@@ -124,7 +124,7 @@ impl Scopes {
 
     fn input(&mut self, input: WaitingInput) -> Vec<HistoryStep> {
         let RequestId { partition, generation, .. } = input.request();
-        // An input read under an older assignment will be read again under the new one.
+        // The consumer will read an input of an older assignment again under the new one.
         if self.generations.get(&partition).is_some_and(|current| *current != generation) {
             return Vec::new();
         }
@@ -141,7 +141,7 @@ impl Scopes {
         let steps = open.sequence.arrive(input, &self.rules);
         let now = open.sequence.asked();
         if now != before {
-            // An agent overtook the one before.
+            // An agent's turn superseded the turn that was asked before.
             before.into_iter().for_each(|request| self.keeping.awaited.give_up(request));
             now.into_iter().for_each(|request| self.keeping.awaited.ask(request));
         }
@@ -149,15 +149,15 @@ impl Scopes {
         steps
     }
 
-    /// Takes back a turn that was prepared; `None` where nobody waits for it any more.
+    /// Handles a prepared turn; `None` where the scope no longer waits for it.
     pub(super) fn prepared(&mut self, prepared: Prepared) -> Option<Vec<HistoryStep>> {
         let context = prepared.context();
         let open = self.open.get_mut(&(context.request.partition, context.scope.clone()))?;
         open.sequence.prepared(prepared, &self.rules)
     }
 
-    /// A scope as it stands in the cache; `None` where the partition was assigned anew or revoked
-    /// meanwhile, so that the input will be read again.
+    /// Loads a scope from the cache; `None` where the partition was assigned again or revoked meanwhile, so
+    /// that the consumer will read the input again.
     fn load(&self, key: &Key, generation: u32) -> Option<Sequence> {
         let (partition, scope) = key;
         let mut sequence = Sequence::new(scope.clone(), *partition, generation);
@@ -179,7 +179,7 @@ impl Scopes {
         Some(sequence)
     }
 
-    /// Looks at a scope that an input or an answer came to: it may be over, or idle.
+    /// Retires a scope after an input or an answer, or notes that it is idle.
     fn settle(&mut self, key: Key) {
         let Some(open) = self.open.get_mut(&key) else { return };
         if open.sequence.is_retired() {
@@ -192,7 +192,7 @@ impl Scopes {
         }
     }
 
-    /// The last turn of a scope was refused.
+    /// Retires a scope whose last turn was refused.
     fn ended(&mut self, key: &Key) {
         match self.open.get_mut(key).map(|open| open.sequence.retire()) {
             Some(true) => self.retire(key),
@@ -213,7 +213,7 @@ impl Scopes {
 
     fn forget(&self, (partition, scope): &Key) {
         if let Some(generation) = self.generations.get(partition) {
-            // Where it fails the records take room until the partition goes, and nobody asks.
+            // Where this fails, the records take up room until the partition goes, but no turn asks for them.
             let _ = self.keeping.cache.forget(*partition, *generation, scope);
         }
     }
@@ -225,7 +225,7 @@ impl Scopes {
         self.idle.retain(|_, idle| idle.key.0 != partition);
     }
 
-    /// Lets idle scopes go, and says when to look again.
+    /// Moves idle scopes to the cache, and says when to look again.
     pub(super) fn evict_idle(&mut self) -> Next {
         let now_ms = self.keeping.timers.now_ms();
         let idle_ms = self.rules.config.idle_after_seconds.saturating_mul(1_000);
@@ -244,7 +244,7 @@ impl Scopes {
                 self.retry_ms = now_ms.saturating_add(LOOK_MS);
                 self.tell(&error, now_ms);
             }
-            // Too many go at once, however many they are; the others can wait a little.
+            // Scopes beyond the bound must leave now, however many they are; expired ones can wait.
             expired += leave.saturating_sub(over);
             if expired >= SCOPES_AT_ONCE {
                 return Next::Now;
@@ -264,7 +264,7 @@ impl Scopes {
         Next::At(at_ms)
     }
 
-    /// The first idle scopes go to the cache. Those that it does not take stay, as if their last
+    /// Moves the first `count` idle scopes to the cache. Those that cannot be written stay, as if their last
     /// turn had just ended.
     fn leave(&mut self, count: usize) -> Result<(), CacheError> {
         let mut by_partition: BTreeMap<i32, Vec<(u64, Scope)>> = BTreeMap::new();

@@ -1,6 +1,6 @@
-//! The sequence of one scope: turn t + 1 waits until turn t's outcome came back. Decides which
-//! turn is asked next and how inputs end that are not asked: duplicates, echoes, agents' words,
-//! superseded turns, demands to forget.
+//! The sequence of one scope: turn t + 1 waits until the answer to turn t is back. The sequence decides
+//! which turn goes down the flow next, and how the inputs end that do not: duplicates, echoes, agents'
+//! turns, superseded turns, demands to forget.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -23,16 +23,16 @@ mod waiting;
 pub use waiting::WaitingInput;
 use waiting::recorded;
 
-/// Evictions that the outcome of a demand to forget tells of at most; all stand in the changes. Like
-/// any outcome it must fit into a record of the log, however long the history was.
+/// Evictions that the outcome of a demand to forget lists at most; the changes contain all of them. The
+/// bound makes the outcome fit into a record of the log, however long the history was.
 pub const TOLD_EVICTIONS: usize = 256;
 
-/// What `history` does next.
+/// A step that `history` takes next.
 #[derive(Debug)]
 pub enum HistoryStep {
     /// This turn goes down the flow.
     Ask(Arc<TurnContext>),
-    /// This turn asks an encoder before it is recalled for.
+    /// This turn goes to preparation before recall.
     Prepare(Box<Unprepared>),
     /// These inputs ended.
     Finish(Finished),
@@ -47,9 +47,9 @@ pub struct Sequence {
     database: Database,
     /// The turn whose answer is being made.
     asked: Option<Box<ArrivedTurn>>,
-    /// What it is compared by, where that came from elsewhere.
+    /// The signature of its query, where the turn was prepared.
     query: Option<Signature>,
-    /// What changed while it was prepared, to be published with its outcome.
+    /// Changes that came with its preparation, to be published with its outcome.
     changed: Vec<HistoryChange>,
     /// Inputs behind it, in log order.
     waiting: VecDeque<WaitingInput>,
@@ -70,7 +70,7 @@ impl Sequence {
         &self.scope
     }
 
-    /// The history, to be restored.
+    /// The history, to restore it.
     pub fn database_mut(&mut self) -> &mut Database {
         &mut self.database
     }
@@ -80,17 +80,17 @@ impl Sequence {
         &self.database
     }
 
-    /// Whether no turn is being answered or waits: its state may go to the cache.
+    /// Whether no turn is being answered or waits, so that the state may move to the cache.
     pub fn is_idle(&self) -> bool {
         self.asked.is_none() && self.waiting.is_empty()
     }
 
-    /// Whether the last turn of the scope ended: its state may be dropped.
+    /// Whether the last turn of the scope ended, so that the state may be dropped.
     pub fn is_retired(&self) -> bool {
         self.retired && self.is_idle()
     }
 
-    /// Notes that no turn will come any more; whether the state may be dropped at once.
+    /// Notes that no more turns will come, and returns whether the state may be dropped at once.
     pub fn retire(&mut self) -> bool {
         self.retired = true;
         self.is_retired()
@@ -101,7 +101,7 @@ impl Sequence {
         self.asked.as_ref().map(|turn| turn.request)
     }
 
-    /// Takes an input in.
+    /// Handles an input.
     pub fn arrive(&mut self, input: WaitingInput, rules: &Rules) -> Vec<HistoryStep> {
         let mut steps = Vec::new();
         match input {
@@ -117,8 +117,8 @@ impl Sequence {
         steps
     }
 
-    /// Takes back what became of the turn that was asked. An answer for another request is late,
-    /// and `None`.
+    /// Handles the answer to the turn that was asked. `None` where the answer is for another request, and so
+    /// late.
     pub fn answered(
         &mut self,
         request: RequestId,
@@ -157,7 +157,7 @@ impl Sequence {
         }
     }
 
-    /// How an input ends that need not be asked; else the user turn that must.
+    /// Ends an input that does not go down the flow; otherwise returns the user's turn that must.
     fn take_note<'i>(
         &mut self,
         input: &'i WaitingInput,
@@ -185,7 +185,7 @@ impl Sequence {
         }
     }
 
-    /// Everything that was said before leaves the history: what is told of it, and the changes.
+    /// Removes every entry from the history; returns the evictions for the outcome, and the changes.
     fn forget(
         &mut self,
         forget: &ArrivedForget,
@@ -198,7 +198,7 @@ impl Sequence {
         (evicted, changes)
     }
 
-    /// An agent's words complete the latest entry that lacks a response, else make their own.
+    /// Records an agent's turn: it completes the latest entry that lacks a response, or makes a new one.
     fn record_agent(&mut self, turn: &ArrivedTurn, rules: &Rules) -> (Outcome, Vec<HistoryChange>) {
         self.database.see_time(turn.event_time);
         self.database.remember(turn.turn_id.clone());
@@ -220,8 +220,8 @@ impl Sequence {
         (recorded(turn, RecordedReason::System, evicted), changes)
     }
 
-    /// Whether a turn overtakes the answers that are still being made. An echo does not, nor does
-    /// a repeat of a turn that ended or is in flight.
+    /// Whether a turn supersedes those that are still in flight. An echo does not, nor does a repeat of a
+    /// turn that ended or is in flight.
     fn supersedes(&self, turn: &ArrivedTurn, rules: &Rules) -> bool {
         rules.on_agent_reply == OnAgentReply::Supersede
             && turn.turn.speaker == Speaker::System
@@ -237,9 +237,8 @@ impl Sequence {
         asked.chain(self.waiting.iter().map(WaitingInput::turn_id))
     }
 
-    /// Ends every earlier input of the scope and then the agent's own, as one group: they are
-    /// committed in one transaction, in log order. The answer that is still being made will be
-    /// late.
+    /// Ends every earlier input of the scope and then the agent's own, as one group: they are committed in
+    /// one transaction, in log order. The answer that is still in flight will come late.
     fn supersede(&mut self, agent: Box<ArrivedTurn>, rules: &Rules) -> Finished {
         let (mut outcomes, mut changes) = (Vec::new(), Vec::new());
         let asked = self.asked.take().map(WaitingInput::Turn);
@@ -275,7 +274,7 @@ impl Sequence {
         (recorded(turn, reason, evicted), changes)
     }
 
-    /// Recalls for a turn, or has it prepared for that.
+    /// Recalls entries for a turn, or sends it to preparation first.
     fn ask(&mut self, turn: &ArrivedTurn, rules: &Rules) -> HistoryStep {
         self.database.see_time(turn.event_time);
         let group =
@@ -294,7 +293,7 @@ impl Sequence {
         HistoryStep::Ask(Arc::new(TurnContext { recalled, ..self.context(turn, rules) }))
     }
 
-    /// Takes back the turn that was prepared, with its vectors. Another one is late, and `None`.
+    /// Handles the prepared turn with its vectors. `None` where it is not the turn asked, and so late.
     pub fn prepared(&mut self, prepared: Prepared, rules: &Rules) -> Option<Vec<HistoryStep>> {
         let turn = self.asked.take_if(|asked| asked.request == prepared.request())?;
         let (ScopeVectors { query, exchanges, failed }, summary) = prepared.into_parts();
@@ -317,7 +316,7 @@ impl Sequence {
         Some(vec![HistoryStep::Ask(Arc::new(context))])
     }
 
-    /// The turn with what was said before it, strictly earlier inputs only; nothing is recalled yet.
+    /// The turn with the dialogue before it, of strictly earlier inputs only, without recalled entries.
     fn context(&self, turn: &ArrivedTurn, rules: &Rules) -> TurnContext {
         let mut dialogue = self.database.latest_utterances(&rules.config);
         dialogue.push(Utterance {
@@ -339,7 +338,7 @@ impl Sequence {
         }
     }
 
-    /// The response, and the history with it.
+    /// Makes the response, and adds the exchange to the history.
     fn respond(
         &mut self,
         turn: &ArrivedTurn,
@@ -362,8 +361,8 @@ impl Sequence {
         (Outcome::Response(Box::new(response(turn, drafted, evicted))), changes)
     }
 
-    /// The dead letter of a turn that a stage could not serve. Its query stays in history
-    /// without a response, and its id is not remembered: it may be sent again.
+    /// Makes the dead letter of a turn that a stage could not serve. Its query enters the history without a
+    /// response, and its id is not remembered, so that it may be sent again.
     fn fail(
         &mut self,
         turn: &ArrivedTurn,
@@ -408,7 +407,7 @@ impl Sequence {
     }
 }
 
-/// Inputs that end together, as they are; unless [`Broken::SupersededAfterAgent`].
+/// Leaves inputs that end together unchanged, except under [`Broken::SupersededAfterAgent`].
 fn broken_apart(mut finished: Finished) -> impl Iterator<Item = Finished> {
     let mut first = None;
     if Broken::SupersededAfterAgent.here() {
@@ -418,8 +417,8 @@ fn broken_apart(mut finished: Finished) -> impl Iterator<Item = Finished> {
     first.into_iter().chain([finished])
 }
 
-/// The response of ours that a system turn echoes: it names an earlier input of our own topic
-/// and partition. In a replay a logged turn stands for itself.
+/// The response of the engine that a system turn echoes: its id names an earlier input of the same topic
+/// and partition. In a replay no turn is an echo.
 fn echo_of(turn: &ArrivedTurn, rules: &Rules) -> Option<ResponseId> {
     let named = turn.turn.response_id.as_ref()?;
     let (rest, offset) = named.as_str().rsplit_once('-')?;
@@ -430,7 +429,7 @@ fn echo_of(turn: &ArrivedTurn, rules: &Rules) -> Option<ResponseId> {
     (ours && rules.source.is_live()).then(|| named.clone())
 }
 
-/// An entry of a turn that has no response yet.
+/// The entry of a turn that has no response yet.
 fn unanswered(turn: &ArrivedTurn, query: Option<&str>) -> HistoryEntry {
     HistoryEntry {
         schema_version: SCHEMA_VERSION,

@@ -1,5 +1,5 @@
-//! What the texts of a history are compared by: what an encoder makes of them, where one is
-//! configured, and their words. One that has to be waited for is not asked here: its vectors come from
+//! How the texts of a history are compared: by an encoder's vectors, where one is configured, and by
+//! words. An encoder that does not answer at once is not asked here: its vectors come from
 //! [`preparation`](mod@super::preparation).
 
 use std::fmt;
@@ -16,43 +16,43 @@ pub struct Similarity(Option<Meaning>);
 
 #[derive(Clone)]
 struct Meaning {
-    /// `None` where it has to be waited for.
+    /// `None` where it does not answer at once.
     encoder: Option<Arc<dyn Encoder>>,
     /// Name and fingerprint, as entries keep them.
     identity: Arc<str>,
 }
 
 impl Similarity {
-    /// By words alone.
+    /// Compares by words alone.
     pub fn by_words() -> Self {
         Self(None)
     }
 
-    /// By what an encoder makes of texts that takes microseconds; by words where it knows nothing
-    /// in them, or fails.
+    /// Compares by the vectors of an encoder that takes microseconds; by words where it knows nothing in a
+    /// text, or fails.
     pub fn by_meaning(encoder: Arc<dyn Encoder>) -> Self {
         let identity = identity(encoder.name(), encoder.fingerprint());
         Self(Some(Meaning { encoder: Some(encoder), identity }))
     }
 
-    /// By the vectors of an encoder that has to be waited for, named by its name and fingerprint; by
-    /// words while a text has none.
+    /// Compares by the vectors of an encoder that does not answer at once, given by its name and
+    /// fingerprint; by words while a text has no vector.
     pub fn by_awaited_meaning(name: &str, fingerprint: u64) -> Self {
         Self(Some(Meaning { encoder: None, identity: identity(name, fingerprint) }))
     }
 
-    /// Whether vectors come from elsewhere.
+    /// Whether vectors come from [`preparation`](mod@super::preparation).
     pub fn is_awaited(&self) -> bool {
         self.0.as_ref().is_some_and(|meaning| meaning.encoder.is_none())
     }
 
-    /// What a query, or a passage, is compared by.
+    /// The signature of a query or a passage.
     pub fn of_query(&self, text: &str) -> Signature {
         Signature::of([text]).with(self.vector(text))
     }
 
-    /// What an entry is compared by: query and response as one text. Its vector is the one that it
-    /// keeps where it has one of this encoder.
+    /// The signature of an entry: query and response as one text, with the vector that the entry keeps, where
+    /// that is of this encoder.
     pub fn of_entry(&self, entry: &HistoryEntry) -> Signature {
         let kept = entry.vector.as_ref().filter(|_| self.has_vector(entry));
         let vector = kept.map(|kept| Vector::rounded(Arc::clone(&kept.numbers.0)));
@@ -66,12 +66,12 @@ impl Similarity {
         vectors.is_some_and(|(meaning, kept)| *kept.encoder == *meaning.identity)
     }
 
-    /// The vector that an entry is to keep; `None` where it comes later, or nothing is known.
+    /// The vector for an entry to keep; `None` where it comes later, or the encoder knows nothing in it.
     pub fn vector_of(&self, entry: &HistoryEntry) -> Option<EntryVector> {
         self.kept(&self.vector(&text_of(entry)?)?)
     }
 
-    /// A vector of this encoder as entries keep it.
+    /// A vector of this encoder in the form that entries keep.
     pub fn kept(&self, vector: &Vector) -> Option<EntryVector> {
         let Meaning { identity, .. } = self.0.as_ref()?;
         let numbers = RoundedVector(Arc::clone(vector.numbers()));
@@ -91,7 +91,7 @@ fn identity(name: &str, fingerprint: u64) -> Arc<str> {
     format!("{name}/{fingerprint:016x}").into()
 }
 
-/// What an entry's vector is made from: query and response as one text.
+/// The text that an entry's vector is made from: query and response together.
 pub fn text_of(entry: &HistoryEntry) -> Option<String> {
     match (&entry.query, &entry.response) {
         (Some(query), Some(response)) => Some(format!("{query}\n{response}")),

@@ -1,4 +1,4 @@
-//! The order of a scope, who ends how, and what history keeps, on the pure core.
+//! Tests of the order of a scope, the outcomes of inputs and the entries kept, without timely.
 
 use std::sync::atomic::{AtomicI64, Ordering};
 
@@ -27,7 +27,7 @@ pub(super) fn rules() -> Rules {
     }
 }
 
-/// One worker's scopes, spoken to in short.
+/// One worker's scopes, with short methods to send inputs and answers.
 pub(super) struct Talk {
     pub(super) scopes: Scopes,
     cache: Arc<MemoryCache>,
@@ -51,7 +51,7 @@ impl Talk {
         Self { scopes, cache, next_offset: AtomicI64::new(1), unprepared, asked, ended }
     }
 
-    /// Partition 0 begins under this generation, with an empty cache.
+    /// Assigns partition 0 under this generation, with an empty cache.
     pub(super) fn assign(&mut self, generation: u32) {
         self.cache.begin(0, generation).unwrap();
         self.scopes.arrived(Arrived::Assigned { worker: 0, partition: 0, generation });
@@ -116,12 +116,12 @@ impl Talk {
         in_time
     }
 
-    /// What came before lies in the cache of partition 0.
+    /// Puts earlier changes into the cache of partition 0.
     pub(super) fn put<'c>(&self, changes: impl Iterator<Item = &'c HistoryChange>) {
         self.cache.put(0, 1, changes.map(on_the_changelog).collect()).unwrap();
     }
 
-    /// A turn comes behind others that are not told of.
+    /// Sends a user's turn at this offset, as if other inputs lay before it.
     pub(super) fn say_at(&mut self, offset: i64, text: &str) {
         self.next_offset.store(offset, Ordering::Relaxed);
         self.user(text);
@@ -134,7 +134,7 @@ impl Talk {
         in_time
     }
 
-    /// Every outcome so far in short, groups in brackets.
+    /// Every outcome so far in short form, groups in brackets.
     pub(super) fn outcomes(&self) -> String {
         let of = |outcome: &Outcome| {
             let at = outcome.input().offset;
@@ -152,7 +152,7 @@ impl Talk {
         self.ended.iter().map(group).collect::<Vec<_>>().join(" ")
     }
 
-    /// The history in short: `query/response`, `-` for what is missing.
+    /// The history in short form: `query/response`, `-` for a missing one.
     fn history(&self) -> String {
         let Some(sequence) = self.scopes.sequences().next() else { return "none".to_owned() };
         let entry = |entry: &turnstream_schemas::HistoryEntry| {
@@ -395,7 +395,7 @@ fn an_entry_beyond_the_age_leaves_with_the_next_turn() {
     let mut rules = rules();
     rules.config.max_age_seconds = 2;
     let mut talk = Talk::new(rules);
-    // A second between two turns.
+    // One second passes between two turns.
     for place in 0..4 {
         talk.user("rain on the lake");
         talk.answer(place, "ok");

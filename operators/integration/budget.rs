@@ -1,9 +1,9 @@
-//! The budget of tokens: which of the weighed texts there is room for.
+//! The budget of tokens: which of the weighed texts fit.
 
 use turnstream_knowledge::language::is_han;
 
-/// How many tokens a language model will make of a text, by an estimate that needs no model: one
-/// for every Chinese character, and one for every four bytes of other text, those begun counted.
+/// Estimates the tokens of a text without a model: one for every Chinese character, and one for every
+/// four bytes of other text, rounded up.
 pub fn estimated_tokens(text: &str) -> u32 {
     let (mut characters, mut bytes) = (0, 0);
     for character in text.chars() {
@@ -16,7 +16,7 @@ pub fn estimated_tokens(text: &str) -> u32 {
     u32::try_from(characters + bytes.div_ceil(4)).unwrap_or(u32::MAX)
 }
 
-/// Which texts there is room for: by falling share, of equals the first, each that still fits.
+/// Which texts fit: takes them by falling share, of equals the first, and keeps each that still fits.
 pub(super) fn kept(shares: &[f64], tokens: &[u32], budget: u32) -> Vec<bool> {
     let mut order: Vec<usize> = (0..shares.len()).collect();
     order.sort_by(|a, b| shares[*b].total_cmp(&shares[*a]));

@@ -1,4 +1,4 @@
-//! What is weighed, what is left out, and who is asked.
+//! What is weighed, what is left out, and which encoder is asked.
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ use crate::prompted::Slot;
 use crate::prompted::material::{of_evidence, of_recalled};
 use crate::testing::{context, gated, graph, recalled, run_dataflow, stage_context};
 
-/// Texts about water point one way, all others the other way.
+/// An encoder whose vectors point one way for texts about water, and another way for all others.
 struct AboutWater;
 
 fn direction(text: &str) -> [f32; 2] {
@@ -38,7 +38,7 @@ impl Encoder for AboutWater {
     }
 }
 
-/// The same, to be waited for.
+/// The same encoder as a model that does not answer at once.
 impl Model<Vec<String>, Vec<Embedding>> for AboutWater {
     fn name(&self) -> &str {
         "water"
@@ -78,8 +78,8 @@ fn evidence(text: &str, selected: bool) -> Evidence {
     }
 }
 
-/// A turn that asks for the lake, with three passages, two of them selected, and two exchanges from
-/// before the dialogue, beside one that is in it.
+/// A turn that asks for the lake, with three passages, two of them selected, and three recalled exchanges:
+/// two from before the dialogue, and one in it.
 fn turn() -> TurnInFlight {
     let in_sight = recalled("t0", "Is the lake near?", Some("Yes."));
     let before = recalled("before", "Where do herons nest?", Some("In the reeds."));
@@ -101,7 +101,7 @@ fn turn() -> TurnInFlight {
     }
 }
 
-/// Which encoder is there.
+/// Which encoder there is.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum There {
     None,

@@ -1,11 +1,12 @@
 //! Consistency by words: how much of the evidence the response says, and whether it contradicts it.
 //!
-//! A piece of evidence is read in parts: sentences of a text, columns of a row beside what the row is about.
-//! Its score is the share of the terms of one part that stand in the response, of the part that most of them
-//! stand for. It is 0 where the two contradict each other: a clause of the response has at least half of the terms of
-//! a clause of that part, and denies what that holds (or the other way round), or has other numbers.
+//! A piece of evidence has parts: the sentences of a text, or the columns of a row, each with what the row
+//! is about. The part that shares most terms with the response decides: the score is the share of its terms
+//! that the response contains. The score is 0 where the response contradicts that part. It does so where
+//! some clause of the part shares at least half of its terms with clauses of the response, and each of
+//! these denies what the part affirms (or the reverse), or has other numbers.
 //!
-//! What this cannot see, it does not claim: the same thing in other words counts as left out, and a contradiction
+//! The measure has two blind spots: it counts the same thing in other words as left out, and a contradiction
 //! without a denial or a number as agreement.
 
 use std::collections::BTreeSet;
@@ -19,20 +20,20 @@ use crate::faithful;
 /// Where a clause of a sentence ends.
 const CLAUSE_ENDS: [char; 8] = [',', ';', '，', '；', '、', '!', '?', '。'];
 
-/// What denies in Chinese.
+/// Characters that deny in Chinese.
 const CHINESE_DENIALS: [char; 4] = ['不', '没', '无', '未'];
 
-/// Words that begin like a denial, and are none.
+/// Words with one of these characters that deny nothing.
 const NO_DENIALS: [&str; 8] = ["不错", "不过", "不仅", "不但", "不少", "不同", "无论", "不管"];
 
-/// A response, as evidence is held against it.
+/// The words of a response, to compare evidence with.
 #[derive(Clone, Debug)]
 pub struct ResponseWords {
     terms: BTreeSet<String>,
     clauses: Vec<SentencePart>,
 }
 
-/// A part of a sentence.
+/// A clause of a sentence.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct SentencePart {
     /// Its terms, numbers aside.
@@ -43,7 +44,7 @@ struct SentencePart {
 }
 
 impl ResponseWords {
-    /// The words of a response.
+    /// Reads the words of a response.
     pub fn of(response: &str) -> Self {
         let clauses = response.unicode_sentences().flat_map(clauses).collect();
         Self { terms: terms(response).into_iter().collect(), clauses }
@@ -57,19 +58,20 @@ impl ResponseWords {
         }
     }
 
-    /// Whether the response contradicts the part of a piece of evidence that most of its terms stand for.
+    /// Whether the response contradicts the part of a piece of evidence that shares most terms with it.
     pub fn contradict(&self, evidence: &Evidence) -> bool {
         self.nearest(evidence).is_some_and(|(_, part)| self.contradicts(&part))
     }
 
-    /// The part of which most terms stand in the response, and their share of it.
+    /// The part that shares most terms with the response, and the share of its terms that the response
+    /// contains.
     fn nearest(&self, evidence: &Evidence) -> Option<(f64, Part)> {
         let parts = parts(evidence).into_iter().map(|part| {
             let terms: BTreeSet<String> = terms(&part.text).into_iter().collect();
             let said = terms.intersection(&self.terms).count();
             (said, said as f64 / terms.len().max(1) as f64, part)
         });
-        // Of equals the first.
+        // Of equals the first part wins.
         let best = parts.reduce(|best, next| {
             let is_better = next.0.cmp(&best.0).then(next.1.total_cmp(&best.1)).is_gt();
             if is_better { next } else { best }
@@ -77,7 +79,7 @@ impl ResponseWords {
         best.map(|(_, share, part)| (share, part))
     }
 
-    /// Whether what the response says of a part of the evidence contradicts it.
+    /// Whether the response contradicts this part of the evidence.
     fn contradicts(&self, part: &Part) -> bool {
         let clauses = clauses(&part.text)
             .map(|clause| SentencePart { denies: part.denies.unwrap_or(clause.denies), ..clause });
@@ -102,7 +104,7 @@ impl SentencePart {
 /// A part of a piece of evidence.
 struct Part {
     text: String,
-    /// Whether it denies something, where its words do not say.
+    /// Whether the part denies something; `None` where its words tell.
     denies: Option<bool>,
 }
 
@@ -115,7 +117,7 @@ fn parts(evidence: &Evidence) -> Vec<Part> {
     sentences.map(|text| Part { text: text.to_owned(), denies }).collect()
 }
 
-/// Each column of a row with what the row is about, which its first column names.
+/// The columns of a row, each with the value of the first, which names what the row is about.
 fn columns(row: &TableRow) -> Vec<Part> {
     let Some((subject, others)) = row.columns.split_first() else { return Vec::new() };
     let part = |(name, value): (&str, &str)| {
@@ -128,7 +130,7 @@ fn columns(row: &TableRow) -> Vec<Part> {
     others.iter().map(|column| part((&column.name, &column.value))).collect()
 }
 
-/// The clauses of a sentence that have a term.
+/// The clauses of a sentence, without those that have no term.
 fn clauses(sentence: &str) -> impl Iterator<Item = SentencePart> {
     let clause = |text: &str| SentencePart {
         terms: terms(text).into_iter().filter(|term| !is_number(term)).collect(),

@@ -38,10 +38,11 @@ pub struct Mention {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct LinkingConfig {
-    /// Longest mention, in words, 1..=5. Single Chinese characters that stand together count as
-    /// one word: a name that the dictionary does not know falls into them.
+    /// Longest mention, in words, 1..=5. Adjacent single Chinese characters count as one word: a name
+    /// that the dictionary does not know is cut into them.
     pub max_words: u8,
-    /// A single word whose concept is less informative is a hub that says nothing, 0..=1.
+    /// Least informativeness of a concept that a single word names, 0..=1. A less informative one is a
+    /// hub that says nothing.
     pub min_informativeness: f32,
     /// A phrase that begins or ends with a function word ("at home") counts as a concept only
     /// where the graph has at least this many facts about it. A particle that ends a verb
@@ -50,7 +51,7 @@ pub struct LinkingConfig {
     /// A single Chinese character (吃, 猫) counts as a concept only where the graph has at least
     /// this many facts about it: most are grammar or a piece of a name.
     pub min_character_facts: u32,
-    /// Most mentions per call, the latest utterances' kept; the rest is left out.
+    /// Most mentions per call. Those of the latest utterances are kept, the others left out.
     pub max_mentions: usize,
 }
 

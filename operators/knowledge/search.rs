@@ -19,25 +19,25 @@ use crate::{ConceptId, View, likeness_of_phrases};
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct SearchConfig {
-    /// Search at all? Where not, what linking does not find is missing.
+    /// Whether to search. If not, words that linking does not find are missing.
     pub enabled: bool,
-    /// Least likeness of a concept that is spelt alike: Dice's coefficient over character
-    /// n-grams; above 0, up to 1.
+    /// Least likeness of a similarly spelt concept: Dice's coefficient over character n-grams; above
+    /// 0, up to 1.
     pub min_similarity: f64,
-    /// Shortest word that is compared by n-grams, in characters; 1..=20. Most short words are
-    /// like others by chance. A language without spaces needs half as many.
+    /// Shortest word that is compared by n-grams, in characters; 1..=20. Most short words resemble
+    /// others by chance. A language without spaces needs half as many.
     pub min_characters: u32,
-    /// A concept with fewer facts is not given: in a large graph it is more often a slip of the
-    /// pen itself; 1..=1024.
+    /// Least number of facts of a concept that the search may find; 1..=1024. In a large graph a
+    /// concept with fewer facts is often a typing error itself.
     pub min_facts: u32,
-    /// Most words or phrases that are searched for in an utterance, the first ones; 1..=64.
+    /// Most words or phrases to search for in an utterance, from the first; 1..=64.
     pub max_phrases: u32,
     /// Most concepts found for an utterance; 1..=64.
     pub max_concepts: u32,
-    /// Most entries of the n-gram index that are read for a word; 1..=1048576.
+    /// Most entries of the n-gram index to read for a word; 1..=1048576.
     pub max_postings: u32,
-    /// Most missing words told for a turn, the first ones; 0..=64. 0 tells none: responses then
-    /// hold no words of the user's beside those that the graph knows.
+    /// Most missing words to report for a turn, from the first; 0..=64. With 0, responses record no
+    /// words of the user that the graph does not know.
     pub max_missing: u32,
 }
 
@@ -60,7 +60,7 @@ impl SearchConfig {
     /// Checks the ranges.
     ///
     /// # Errors
-    /// [`Refused`] by key.
+    /// [`Refused`] names the first key that is out of range.
     pub fn check(&self) -> Result<(), Refused> {
         const STAGE: Stage = Stage::Gate;
         check_fraction(STAGE, "search.min_similarity", self.min_similarity)?;

@@ -1,9 +1,9 @@
-//! The facts of the whole graph that are nearest to a dialogue in meaning: what is asked where the
-//! dialogue names nothing that the graph knows.
+//! The facts of the whole graph that are nearest to a dialogue in meaning. They are searched where the
+//! dialogue names no concept of the graph.
 //!
-//! An exact scan over the rows of the facts. Few turns need it (on DailyDialog's validation split
-//! 7 of 2,235 that retrieve), so that it may take the milliseconds that it takes; and trees, which
-//! take a tenth of them, missed three of ten nearest on vectors of this kind (`benches/README.md`).
+//! The search is an exact scan over the rows of the facts. Few turns need it (on DailyDialog's validation
+//! split 7 of 2,235 that retrieve), so its milliseconds do not matter; trees take a tenth of the time, but
+//! missed three of ten nearest on vectors of this kind (`benches/README.md`).
 
 use std::sync::Arc;
 
@@ -18,14 +18,14 @@ pub struct Searched(Which);
 #[derive(Clone, Debug)]
 enum Which {
     All,
-    /// At these places of [`Graph::facts`], rising.
+    /// Those at these places of [`Graph::facts`], rising.
     Places(Arc<[u32]>),
 }
 
 impl Searched {
-    /// No more than `most`: all, where there are so few; else the strongest of each concept
-    /// ([`Graph::facts_from`]), as many of each as fit. Where not even one of each does, one of
-    /// those concepts that have most facts, ties by text.
+    /// Takes `most` facts at most: all, where there are no more; else the strongest of each concept
+    /// ([`Graph::facts_from`]), as many of each as fit. Where one of each does not fit, it takes one of each
+    /// of the concepts with most facts, ties by text.
     pub fn strongest(graph: &Graph, most: usize) -> Self {
         if graph.facts().len() <= most {
             return Self(Which::All);
@@ -48,7 +48,7 @@ impl Searched {
         Self(Which::Places(places.into()))
     }
 
-    /// How many facts of the graph these are.
+    /// The number of facts that are searched.
     pub fn count(&self, graph: &Graph) -> usize {
         match &self.0 {
             Which::All => graph.facts().len(),
@@ -58,10 +58,9 @@ impl Searched {
 }
 
 impl Dialogue<'_> {
-    /// Up to `limit` facts whose cosine to the dialogue is at least `least`, above 0, by falling
-    /// cosine, ties in the order of the facts. Denied facts and those that were taken back are
-    /// passed over; facts beyond the snapshot are not searched, since what was put there on purpose
-    /// is named when it is meant.
+    /// Up to `limit` facts whose cosine to the dialogue is above 0 and at least `least`, by falling cosine,
+    /// ties in the order of the facts. The search skips denied facts and those that were taken back. It
+    /// leaves out facts beyond the snapshot: a user who means a fact that was added on purpose names it.
     pub fn nearest(&self, limit: usize, least: f64) -> Vec<(f64, Fact)> {
         let mut nearest = Nearest { limit, least: least as f32, found: Vec::new() };
         match self.meaning.searched.as_ref().map(|searched| &searched.0) {
@@ -91,7 +90,7 @@ impl Dialogue<'_> {
     }
 }
 
-/// The best so far, by falling cosine.
+/// The best facts so far, by falling cosine.
 struct Nearest {
     limit: usize,
     least: f32,
@@ -104,7 +103,7 @@ impl Nearest {
         cosine >= self.least && cosine > worst.map_or(0.0, |(worst, _)| *worst) && self.limit > 0
     }
 
-    /// Puts one that is wanted behind its equals.
+    /// Inserts a fact that [`Self::wants`] accepts, behind its equals.
     fn put(&mut self, cosine: f32, fact: Fact) {
         let at = self.found.partition_point(|(other, _)| *other >= cosine);
         self.found.truncate(self.limit - 1);

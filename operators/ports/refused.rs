@@ -1,31 +1,31 @@
-//! What a stage's configuration may not say: numbers out of range, and keys that ask for others. Which
-//! forms a stage has says its own `form`.
+//! Refuses a stage's configuration: numbers out of range, and keys that need others. The stage's own type
+//! of `form` limits its forms.
 
 use turnstream_schemas::Stage;
 
-/// A stage's configuration that cannot be run.
+/// Why a stage's configuration is refused.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum Refused {
-    /// A key that asks for another.
+    /// A key needs another.
     #[error("{stage}.{key} needs {needs}")]
     Together {
-        /// Whose configuration.
+        /// The stage.
         stage: Stage,
-        /// Which key.
+        /// The key.
         key: &'static str,
-        /// What must be set beside it.
+        /// The setting that it needs.
         needs: &'static str,
     },
     /// A number lies outside its range.
     #[error("{stage}.{key}: {value} is out of range; give {range}")]
     Range {
-        /// Whose configuration.
+        /// The stage.
         stage: Stage,
-        /// Which key.
+        /// The key.
         key: &'static str,
-        /// What was given.
+        /// The number in the configuration.
         value: f64,
-        /// What may be given.
+        /// The numbers that are allowed.
         range: &'static str,
     },
 }

@@ -1,4 +1,4 @@
-//! Answers: JSON text into the record of a stage.
+//! Answers: reads a model's text or JSON into the answer type of a stage.
 
 use schemars::{JsonSchema, schema_for};
 use serde::Deserialize;
@@ -9,37 +9,37 @@ use turnstream_schemas::{
     SelectionAnswer, TopicsAnswer,
 };
 
-/// Longest piece of an answer that a message repeats, in characters.
+/// Longest piece of an answer that an error message repeats, in characters.
 const MOST_REPEATED: usize = 80;
 
-/// What a model answers a stage.
+/// The type of a model's answer to a stage.
 pub(crate) trait PromptAnswer: DeserializeOwned + JsonSchema + 'static {
-    /// The property that holds what it thinks, where the stage thinks.
+    /// The property that holds the thought, where the stage thinks.
     const THOUGHT: Option<&'static str>;
 
-    /// What it thinks.
+    /// The thought.
     fn thought(&self) -> &str {
         ""
     }
 
-    /// The JSON Schema that it follows, with the thought or without; `None` where it is text.
+    /// The JSON Schema of the answer, with the thought or without; `None` where it is text.
     fn schema(thinks: bool) -> Option<String> {
         let mut schema = schema_for!(Self).to_value();
         if let Some(properties) = schema.get_mut("properties").and_then(Value::as_object_mut) {
             if let Some(thought) = Self::THOUGHT.filter(|_| !thinks) {
                 properties.shift_remove(thought);
             }
-            // What has a default is to be written nevertheless.
+            // The model must write properties that have a default too.
             let required = properties.keys().cloned().collect::<Vec<_>>();
             schema["required"] = required.into();
         }
         Some(schema.to_string())
     }
 
-    /// Reads it. Text around the JSON is passed over.
+    /// Reads an answer. Text around the JSON is ignored.
     ///
     /// # Errors
-    /// Why it cannot be read.
+    /// The reason why the answer cannot be read.
     fn read(text: &str) -> Result<Self, String> {
         let begin = text.find('{');
         let json = begin.and_then(|begin| text.get(begin..=text.rfind('}')?));
@@ -49,7 +49,7 @@ pub(crate) trait PromptAnswer: DeserializeOwned + JsonSchema + 'static {
     }
 }
 
-/// Words as they come, without a schema.
+/// An answer of plain text, without a schema.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, JsonSchema)]
 pub(crate) struct Words(pub String);
 
@@ -68,8 +68,8 @@ impl PromptAnswer for Words {
 impl PromptAnswer for GateAnswer {
     const THOUGHT: Option<&'static str> = None;
 
-    /// As RAGate's authors read an answer where it is no JSON: "false" anywhere says no, else
-    /// "true" anywhere says yes. What says neither cannot be read.
+    /// Reads an answer that is not JSON as RAGate's authors do: "false" anywhere means no, else "true"
+    /// anywhere means yes. An answer with neither cannot be read.
     fn read(text: &str) -> Result<Self, String> {
         let lower = text.to_lowercase();
         match (lower.contains("false"), lower.contains("true")) {

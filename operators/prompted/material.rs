@@ -1,5 +1,5 @@
-//! What a turn brings into prompts, each slot behind its fence; and, the other way, concepts of the
-//! graph for the names that a model answers.
+//! The texts of a turn that fill a prompt's slots, each behind a fence; and, in the other direction,
+//! the concepts of the graph for the names in a model's answer.
 
 use turnstream_knowledge::language::Lexicon;
 use turnstream_knowledge::linking::{LinkingConfig, link};
@@ -11,7 +11,7 @@ use super::one_line;
 use super::template::Slot;
 use crate::flow::{Recalled, TurnContext};
 
-/// The dialogue and what was recalled: the slots that every stage fills. Nothing for the others.
+/// Fills the slots that every stage has: the dialogue and recalled exchanges. Empty for other slots.
 pub fn of_context(context: &TurnContext, slot: Slot) -> String {
     let name = slot.name();
     let [user, you, _] = names(context);
@@ -28,7 +28,7 @@ pub fn of_context(context: &TurnContext, slot: Slot) -> String {
     }
 }
 
-/// Earlier exchanges, in this order: what was said, and the passage that the answer was made with.
+/// Earlier exchanges, in this order: query, response, and the passage that the response was made from.
 pub fn of_recalled<'r>(
     context: &TurnContext,
     recalled: impl IntoIterator<Item = &'r Recalled>,
@@ -45,7 +45,7 @@ pub fn of_recalled<'r>(
     fenced(Slot::Recalled.name(), lines)
 }
 
-/// How the two who speak are called, and what was known.
+/// The labels of the user, of the system and of a passage, in the language of the turn.
 fn names(context: &TurnContext) -> [&'static str; 3] {
     if context.lexicon().language() == Lexicon::chinese().language() {
         ["用户", "你", "依据"]
@@ -54,7 +54,7 @@ fn names(context: &TurnContext) -> [&'static str; 3] {
     }
 }
 
-/// Exchanges that are to be summarised: query and response of each.
+/// Exchanges to summarise: query and response of each.
 pub fn of_exchanges(context: &TurnContext, exchanges: &[[Option<String>; 2]]) -> String {
     let [user, you, _] = names(context);
     let lines = exchanges.iter().map(|said| {
@@ -91,7 +91,7 @@ fn lists(slot: Slot, thought: &str, lists: [(&str, Vec<&str>); 2]) -> String {
     fenced(slot.name(), thought.into_iter().chain(lists))
 }
 
-/// Evidence as numbered lines, the first bearing `first`.
+/// Evidence as numbered lines, the first with the number `first`.
 pub fn numbered<'e>(
     slot: Slot,
     evidence: impl IntoIterator<Item = &'e Evidence>,
@@ -131,7 +131,7 @@ pub fn of_persona(context: &TurnContext, evidence: &[Evidence]) -> String {
     fenced(Slot::Persona.name(), lines)
 }
 
-/// What is selected, by falling attention where it was weighed, else in its order.
+/// The selected evidence, by falling attention where it was weighed, else in its order.
 fn selected(evidence: &[Evidence]) -> Vec<&Evidence> {
     let attention = |evidence: &Evidence| evidence.attention.map_or(0.0, Score::get);
     let mut selected: Vec<&Evidence> =
@@ -140,13 +140,13 @@ fn selected(evidence: &[Evidence]) -> Vec<&Evidence> {
     selected
 }
 
-/// Whether it states what does not hold.
+/// Whether the evidence is a denied fact.
 fn denies(evidence: &Evidence) -> bool {
     evidence.fact.as_ref().is_some_and(|fact| fact.negated)
 }
 
-/// The concept of the graph that a model means by a name: the one with just that name, else the
-/// longest one that the name names; the first of equals.
+/// The concept of the graph that a model means by a name: the one with exactly that name, else the
+/// longest one that linking finds in it; the first of equals.
 pub fn concept(graph: View<'_>, context: &TurnContext, name: &str) -> Option<ConceptId> {
     let name = one_line(name).to_lowercase();
     if let Some(concept) = graph.find(&name) {

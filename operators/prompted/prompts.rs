@@ -1,4 +1,4 @@
-//! The prompts of all stages: those that ship, and files in their place.
+//! The prompts of all stages: those that ship, and files that replace them.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use super::template::{Template, TemplateError};
 /// A prompt that ships.
 #[derive(Debug)]
 pub struct Shipped {
-    /// Its name in the configuration; a stage's own has the stage's name.
+    /// Its name in the configuration. The default prompt of a stage has the stage's name.
     pub name: &'static str,
     /// The stage it is for.
     pub stage: Stage,
@@ -69,36 +69,36 @@ pub enum PromptError {
         table_of(*stage)
     )]
     Read {
-        /// Whose prompt.
+        /// The stage that was to use it.
         stage: Stage,
-        /// What was named.
+        /// The name in the configuration.
         prompt: String,
-        /// The names that would do.
+        /// The names of the prompts that ship.
         known: String,
-        /// Why.
+        /// Why the file cannot be read.
         source: std::io::Error,
     },
     /// A prompt for another stage.
     #[error("{}.prompted.prompt: the prompt {prompt} is for {of}", table_of(*stage))]
     OtherStage {
-        /// Whose prompt.
+        /// The stage that was to use it.
         stage: Stage,
-        /// What was named.
+        /// The name in the configuration.
         prompt: String,
         /// The stage it is for.
         of: Stage,
     },
-    /// The file is no prompt.
+    /// The file is not a prompt.
     #[error("{prompt}: {source}")]
     Template {
-        /// What was named.
+        /// The name in the configuration.
         prompt: String,
         /// What is wrong with it.
         source: TemplateError,
     },
 }
 
-/// The table of the configuration that has a stage's `prompted`, from the root, with dots.
+/// The dotted path of the configuration table that has a stage's `prompted`.
 pub fn table_of(stage: Stage) -> &'static str {
     stage.row().prompted.unwrap_or(stage.name())
 }
@@ -108,11 +108,11 @@ pub fn table_of(stage: Stage) -> &'static str {
 pub struct Prompts(BTreeMap<Stage, Arc<StagePrompts>>);
 
 impl Prompts {
-    /// Adds the prompts of a stage: by a name that ships, from a file that `read` reads, or with no name the
-    /// stage's own.
+    /// Adds the prompts of a stage: those that ship under a name, those in a file that `read` reads, or,
+    /// without a name, the stage's default.
     ///
     /// # Errors
-    /// The file cannot be read, or is no prompt of the stage.
+    /// If the file cannot be read, or is not a prompt of the stage.
     pub fn add(
         &mut self,
         stage: Stage,
@@ -123,13 +123,13 @@ impl Prompts {
         Ok(())
     }
 
-    /// A stage's own prompts, as they ship.
+    /// The default prompts of a stage, as they ship.
     pub fn shipped(stage: Stage) -> Option<Arc<StagePrompts>> {
         let no_file = |_: &str| Err(std::io::ErrorKind::NotFound.into());
         load(stage, None, no_file).ok().map(Arc::new)
     }
 
-    /// Those of a stage.
+    /// The prompts of a stage.
     pub fn of(&self, stage: Stage) -> Option<Arc<StagePrompts>> {
         self.0.get(&stage).cloned()
     }

@@ -1,9 +1,9 @@
-//! Prompts as files: what a language model is told, in parts, with slots for what a turn brings.
+//! Prompt files: instructions for a language model, in parts, with slots for the texts of a turn.
 //!
-//! A file has parts, each under a line of its own: `[task]`, what the model is to do and nothing
-//! of the turn; `[material]`, the turn; `[think]`, how it is to think first (may be missing);
-//! `[answer]`, how it is to answer. A slot is a name in double braces; a turn fills each once, and
-//! what it fills is never looked at for slots again.
+//! A file has parts, each under a line of its own: `[task]`, what the model has to do, the same for every
+//! turn; `[material]`, the turn; `[think]`, how to think first (optional); `[answer]`, how to answer. A
+//! slot is a name in double braces. A turn fills each slot once; the texts that fill slots are never
+//! searched for slots.
 
 use std::fmt::Write;
 
@@ -16,7 +16,7 @@ pub struct Template {
     material: Vec<Piece>,
     think: Option<String>,
     answer: String,
-    /// CRC-32 of the file, in hexadecimal: which prompt this is.
+    /// CRC-32 of the file, in hexadecimal; identifies the prompt.
     hash: String,
 }
 
@@ -26,14 +26,14 @@ enum Piece {
     Slot(Slot),
 }
 
-/// What a turn can bring into a prompt.
+/// The slots of prompts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Slot {
     /// The latest utterances, the one to answer last.
     Dialogue,
-    /// Earlier exchanges that were recalled.
+    /// Recalled exchanges.
     Recalled,
-    /// Sources that can be asked, each with what it knows.
+    /// Sources to choose from, each with its description.
     Sources,
     /// Queries, and the thought behind them.
     Queries,
@@ -41,7 +41,7 @@ pub enum Slot {
     Topics,
     /// Foreseen facts, numbered.
     Foreseen,
-    /// Unforeseen facts, numbered on.
+    /// Unforeseen facts, numbered on from the foreseen ones.
     Unforeseen,
     /// Sentences of the persona, each with whom it describes.
     Persona,
@@ -51,14 +51,14 @@ pub enum Slot {
     Facts,
     /// Selected passages of documents.
     Passages,
-    /// Exchanges that are to be summarised, the most central first.
+    /// Exchanges to summarise, the most central first.
     Exchanges,
-    /// A response that was drafted.
+    /// The drafted response.
     Response,
 }
 
 impl Slot {
-    /// All of them.
+    /// All slots.
     pub const ALL: [Self; 13] = [
         Self::Dialogue,
         Self::Recalled,
@@ -94,7 +94,7 @@ impl Slot {
         }
     }
 
-    /// The slots that a stage fills; a prompt may have these and must have the first one.
+    /// The slots that a stage fills. A prompt may have any of these and must have the first.
     pub fn of(stage: Stage) -> &'static [Self] {
         match stage {
             Stage::SourcePlanning => &[Self::Dialogue, Self::Recalled, Self::Sources],
@@ -133,14 +133,14 @@ pub enum TemplateError {
         /// Its number, from 1.
         line: usize,
     },
-    /// A part that there is not, or that was there before.
+    /// A part that does not exist, or appears twice.
     #[error(
         "line {line}: {part} is no part, or is there twice; the parts are [task], [material], [think] and [answer]"
     )]
     Part {
         /// Its number, from 1.
         line: usize,
-        /// What it says.
+        /// The text of the line.
         part: String,
     },
     /// A part is missing.
@@ -148,7 +148,7 @@ pub enum TemplateError {
         "there is no {part}; a prompt has [task], [material], [answer] and, where it thinks, [think]"
     )]
     Missing {
-        /// Which.
+        /// The missing part.
         part: &'static str,
     },
     /// A slot that the stage does not fill.
@@ -156,19 +156,19 @@ pub enum TemplateError {
         "{{{{{slot}}}}} is no slot of {stage}, or stands outside of [material]; its slots are {known}"
     )]
     Slot {
-        /// What it says.
+        /// The name of the slot.
         slot: String,
-        /// Whose prompt.
+        /// The stage of the prompt.
         stage: Stage,
-        /// Those that there are.
+        /// The slots of the stage.
         known: String,
     },
-    /// The slot without which the prompt makes no sense.
+    /// The slot that the stage cannot do without is missing.
     #[error("[material] has no {{{{{slot}}}}}, which {stage} cannot do without")]
     NoSlot {
-        /// Which.
+        /// The missing slot.
         slot: &'static str,
-        /// Whose prompt.
+        /// The stage of the prompt.
         stage: Stage,
     },
 }
@@ -182,7 +182,7 @@ impl Template {
     /// Reads a prompt file for a stage.
     ///
     /// # Errors
-    /// A part or a slot is missing, unknown or out of place.
+    /// If a part or a slot is missing, unknown or in the wrong place.
     pub fn parse(stage: Stage, file: &str) -> Result<Self, TemplateError> {
         let [task, material, think, answer] = parts(file)?;
         let missing = |part| move || TemplateError::Missing { part };
@@ -205,33 +205,33 @@ impl Template {
         Ok(template)
     }
 
-    /// Which prompt this is: eight hexadecimal digits.
+    /// Eight hexadecimal digits that identify the prompt.
     pub fn hash(&self) -> &str {
         &self.hash
     }
 
-    /// What the model is told about its task.
+    /// The part `[task]`.
     pub fn task(&self) -> &str {
         &self.task
     }
 
-    /// How it is to think, where the prompt says.
+    /// The part `[think]`, where the prompt has one.
     pub fn think(&self) -> Option<&str> {
         self.think.as_deref()
     }
 
-    /// How it is to answer.
+    /// The part `[answer]`.
     pub fn answer(&self) -> &str {
         &self.answer
     }
 
-    /// Whether a turn's material shows what fills a slot.
+    /// Whether `[material]` has a slot.
     pub fn shows(&self, slot: Slot) -> bool {
         self.material.contains(&Piece::Slot(slot))
     }
 
-    /// The material of a turn: each slot filled by `fill`, which gives nothing where the turn has
-    /// nothing. Lines that hold nothing but empty slots go.
+    /// The part `[material]` for a turn. `fill` gives the text of each slot, empty where the turn has none.
+    /// Lines with only empty slots are left out.
     pub fn material(&self, fill: impl Fn(Slot) -> String) -> String {
         let mut text = String::new();
         for piece in &self.material {
@@ -276,7 +276,7 @@ fn parts(file: &str) -> Result<[Option<String>; 4], TemplateError> {
     Ok(parts.map(|part| part.map(|text| text.trim().to_owned())))
 }
 
-/// The pieces of a part that may have these slots; the name of another one where it has it.
+/// The pieces of a part that may have these slots; as the error, the name of a slot that it may not have.
 fn pieces(text: &str, slots: &[Slot]) -> Result<Vec<Piece>, String> {
     let mut pieces = Vec::new();
     let mut rest = text;

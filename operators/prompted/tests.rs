@@ -72,7 +72,7 @@ fn queries_are_concepts_that_the_graph_has_where_the_dialogue_names_them() {
         assert_eq!((words, query.via), (&*query.concept, Via::Exact));
     }
     assert!(queries.explicit[0].weight.get() > queries.explicit[1].weight.get());
-    // "rest" is in the graph and not in the dialogue: it was not said, so it is implicit.
+    // "rest" is in the graph and not in the dialogue, so it is implicit.
     let implicit: Vec<_> = queries.implicit.iter().map(|query| &*query.concept).collect();
     assert_eq!(implicit, ["green tea", "rest"]);
     assert_eq!(thought, "to sleep better");

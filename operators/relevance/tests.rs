@@ -24,7 +24,7 @@ fn turn(candidates: Candidates) -> TurnInFlight {
     TurnInFlight { candidates, ..turn }
 }
 
-/// What the stage makes of a turn: its evidence with relevance, source by source, and where it degraded.
+/// The result of the stage for a turn: its evidence with relevance, by source, and the stages that degraded.
 fn judged(
     config: &RelevanceConfig,
     candidates: Candidates,
@@ -104,7 +104,7 @@ fn an_encoder_is_calibrated() {
     }
 }
 
-/// The stage with a language model that answers this.
+/// The result of the stage with a language model that gives this answer.
 fn prompted_with(answer: &'static str) -> (Vec<(String, f64)>, Vec<Stage>) {
     judged(&config(RelevanceForm::Prompted), candidates(), move |means| {
         asking(means, move |request| {
@@ -123,7 +123,7 @@ fn a_language_model_judges_by_number() {
     let (found, degraded) = prompted_with(r#"{"relevance": [2, 7, 10]}"#);
     assert_eq!(found, told(&[("old", 0.7), ("dear", 0.2), ("row", 1.0)]));
     assert!(degraded.is_empty());
-    // Where it says too little, everything goes on as retrieval scored it.
+    // The model gives too few scores: the evidence keeps the relevance from retrieval.
     let (found, degraded) = prompted_with(r#"{"relevance": [2]}"#);
     assert_eq!(found, told(&[("dear", 0.9), ("old", 0.5), ("weak", 0.01), ("row", 0.2)]));
     assert_eq!(degraded, [Stage::Relevance]);

@@ -10,7 +10,7 @@ use crate::prompted::PromptedConfig;
 use crate::stage::CallConfig;
 use crate::testing::{asking, document, graph, run_dataflow, scene, stage_context};
 
-/// A passage that drafts were made from, or not yet.
+/// A passage; `selected` says whether the first draft was made from it.
 fn passage(id: &str, text: &str, relevance: f64, selected: bool) -> Evidence {
     Evidence { selected, ..document("documents", id, text, relevance) }
 }
@@ -21,7 +21,7 @@ fn grounded(evidence: Vec<Evidence>) -> TurnInFlight {
     TurnInFlight { evidence, ..turn }
 }
 
-/// Two passages that are shown, one of other documents that is not, and one of the same.
+/// A turn with two selected passages, and two unselected ones: one of another source, one of the same.
 fn hotel() -> TurnInFlight {
     let other = document("manuals", "manual", "The manual is long.", 0.8);
     grounded(vec![
@@ -56,8 +56,8 @@ fn shown(request: &GenerateRequest) -> Vec<String> {
     lines.map(|line| line.trim_start_matches("- ").to_owned()).collect()
 }
 
-/// What becomes of a turn by a model that says the last of the passages that it is shown, but what is given
-/// for a round where there is something; and the rounds that it was asked in.
+/// The turn after refinement, and the rounds in which the model was asked. The model says the text given
+/// for a round, or else the last passage that it is shown.
 fn refined(
     turn: TurnInFlight,
     config: RefiningConfig,
@@ -113,7 +113,7 @@ fn the_lowest_is_replaced_by_the_next_of_its_source() {
         .map(|it| (&*it.id.0, it.relevance.map(Score::get), it.consistency.get(), it.score.get()))
         .collect();
     assert_eq!(scores, [("lake", Some(0.9), 0.0, 0.0), ("wifi", Some(0.5), 1.0, 0.5)]);
-    // What stands in the response is of the last draft, and of nothing before it.
+    // Consistency in the response is that of the last draft only.
     let judged: Vec<_> = turn.evidence.iter().map(|it| it.consistency.is_some()).collect();
     assert_eq!(judged, [true, true, false, false, false]);
     assert!(turn.refinement.before.is_none());
@@ -137,7 +137,7 @@ fn rounds_go_on_with_what_none_has_seen_until_the_steps_are_done() {
     let mut turn = hotel();
     turn.evidence[0].relevance = Score::new(1.0);
     let (turn, asked) = refined(turn, config(5, 1), &[]);
-    // After lake come parking and pool; then there is nothing unseen, and what goes is simply gone.
+    // Parking and pool replace lake; then no evidence is unseen, and dropped pieces are not replaced.
     let rounds = &turn.refinement.rounds;
     let told: Vec<_> = rounds.iter().map(|it| (ids(&it.dropped), ids(&it.added))).collect();
     assert_eq!(
@@ -157,7 +157,7 @@ fn rounds_go_on_with_what_none_has_seen_until_the_steps_are_done() {
 fn as_many_are_dropped_as_are_to_be_but_never_all() {
     let (turn, _) = refined(hotel(), config(1, 2), &[(0, "Nothing of that.")]);
     let round = &turn.refinement.rounds[0];
-    // Of equals the later one goes first, and takes what comes first.
+    // Of equals the later one is dropped first, and gets the first replacement.
     assert_eq!(ids(&round.dropped), ["wifi", "lake"]);
     assert_eq!(ids(&round.added), ["parking", "pool"]);
     assert_eq!(selected(&turn), ["pool", "parking"]);
@@ -177,7 +177,7 @@ fn what_is_good_enough_stays() {
     let mut good = config(3, 2);
     good.self_refinement.good_enough = 0.4;
     let (turn, _) = refined(hotel(), good.clone(), &[]);
-    // Lake, and later what came for it, but never wifi.
+    // Lake and later its replacement are dropped, but never wifi.
     assert!(turn.refinement.rounds.iter().all(|round| round.dropped.len() == 1));
     let (turn, asked) = refined(hotel(), good, &[(0, "The lake is cold. The hotel has wifi.")]);
     assert_eq!((asked, turn.refinement.rounds.len()), (vec![0], 0), "nothing is dropped");
@@ -210,7 +210,7 @@ fn a_fact_comes_in_for_a_fact_whatever_its_collection() {
 fn a_round_that_fails_is_taken_back() {
     let (turn, asked) = refined(hotel(), config(3, 1), &[(2, "")]);
     assert_eq!(asked, [0, 1, 2, 2], "what says nothing is asked for once more");
-    // The draft of the first round, and all that it was made from.
+    // The draft of the first round, with its evidence, is the response.
     assert_eq!(
         (&*turn.draft.text, selected(&turn)),
         ("The hotel has wifi.", vec!["parking", "wifi"])
@@ -229,7 +229,7 @@ fn null_plans_failed_drafts_and_no_steps_are_left_alone() {
         (null, config(3, 1), &[][..], 1),
         (hotel(), config(0, 1), &[], 1),
         (hotel(), unjudged, &[], 1),
-        // It says nothing, twice: generation failed.
+        // The model says nothing, twice: generation fails.
         (hotel(), config(3, 1), &[(0, "")], 2),
     ] {
         let (turn, asked) = refined(turn, config, instead);

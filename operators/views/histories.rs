@@ -1,4 +1,4 @@
-//! Views of histories: what the last record of each key of the topic of histories amounts to.
+//! Views of histories: counts over the last record of each key of the topic of histories.
 //!
 //! ```text
 //!  entries ──┬─▶ passages ──▶ count ──────────────────────────────▶ evidence_remembered
@@ -12,9 +12,9 @@
 //!  of scopes └─▶ evictions ──▶ count ─────────────────────────────▶ evictions_by_reason
 //! ```
 //!
-//! A record replaces what lay under its key, and a tombstone takes it away. So what each key put in
-//! is remembered until then, and taken out again. An entry counts in the category that its scope's
-//! record places it in; one that no record places counts in none.
+//! A record replaces the one before with its key, and a tombstone removes it. The views keep the input
+//! of each key to take it out again at that point. An entry counts in the category in which its scope's
+//! record places it; an entry that no record places counts in none.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -31,55 +31,55 @@ use turnstream_schemas::{
 
 use super::{Rows, Shown, StepCount, counted};
 
-/// A scope on a partition, by a number that is given once.
+/// A partition, and a scope on it by a number that is never reused.
 type Place = (i32, u64);
 
 /// A category of a scope.
 type Cluster = (Place, u32);
 
-/// How many entries a category held or holds: −1 where it did and +1 where it does.
+/// Changes of the number of entries of a category: −1 for the old number, +1 for the new one.
 type CategoryDifferences = Rc<RefCell<Vec<((Cluster, i64), isize)>>>;
 
-/// The views of histories on one worker: their inputs, and what lies in them.
+/// The views of histories on one worker: their inputs, and the records that are in them.
 #[derive(Default)]
 pub(super) struct Histories {
     inputs: Inputs,
     scopes: FxHashMap<(i32, Scope), OfScope>,
-    /// The scopes that a row may still be told of.
+    /// The scopes that a row may still name, by number.
     names: FxHashMap<u64, Scope>,
     next_number: u64,
-    /// Keys of the topic that something lies under.
+    /// How many keys of the topic have a value.
     keys: usize,
-    /// Scopes that something went from since the last step.
+    /// Scopes that lost a record since the last step.
     left: Vec<(i32, Scope)>,
     differences: CategoryDifferences,
 }
 
 struct Inputs {
-    /// An entry that is held, by its offset as its scope's record names it.
+    /// Entries, by their offsets, as the scopes' records name them.
     held: InputSession<StepCount, (Place, i64), isize>,
-    /// The category of an entry.
+    /// The categories of entries.
     members: InputSession<StepCount, ((Place, i64), u32), isize>,
     evictions: InputSession<StepCount, Shown, isize>,
     passages: InputSession<StepCount, Shown, isize>,
     measures: InputSession<StepCount, Shown, isize>,
 }
 
-/// What was put in of a scope.
+/// The records of a scope that are in the inputs.
 struct OfScope {
     number: u64,
     entries: FxHashMap<EntryId, OfEntry>,
     record: Option<OfRecord>,
 }
 
-/// What was put in of an entry.
+/// The parts of an entry that are in the inputs.
 struct OfEntry {
     bytes: usize,
     /// The evidence that its passages name, each once.
     evidence: Box<[Box<str>]>,
 }
 
-/// What was put in of a scope's own record.
+/// The parts of a scope's own record that are in the inputs.
 struct OfRecord {
     /// Offsets of entries with their categories, rising, each pair once.
     members: Box<[(i64, u32)]>,
@@ -90,8 +90,8 @@ struct OfRecord {
 }
 
 impl Histories {
-    /// Builds their part of the dataflow. Gives the rows of all views but `entries_by_cluster`,
-    /// which are [drained](Self::drain_clusters).
+    /// Builds this part of the dataflow. Returns the rows of all views except `entries_by_cluster`, which
+    /// [`Self::drain_clusters`] returns.
     pub(super) fn install<'scope>(
         &mut self,
         scope: Dataflow<'scope, StepCount>,
@@ -114,7 +114,7 @@ impl Histories {
             .concat(counted(measures.to_collection(scope), ViewName::HistorySizes))
     }
 
-    /// A key of the topic holds this from now on, in so many bytes.
+    /// Applies a change of a key of the topic. `bytes` is the size of the record.
     pub(super) fn take(&mut self, partition: i32, change: &HistoryChange, bytes: usize) {
         let EntryKey { scope, entry: id } = change.key();
         let name = (partition, scope.clone());
@@ -159,12 +159,12 @@ impl Histories {
         self.keys = self.keys + usize::from(came) - usize::from(went);
     }
 
-    /// Keys of the topic that something lies under: entries, and scopes' own records.
+    /// How many keys of the topic have a value: entries, and scopes' own records.
     pub(super) fn keys(&self) -> usize {
         self.keys
     }
 
-    /// What was put in so far belongs to the steps before this one.
+    /// Moves the inputs to this step: input so far belongs to the steps before.
     pub(super) fn advance_to(&mut self, step: StepCount) {
         let Inputs { held, members, evictions, passages, measures } = &mut self.inputs;
         held.advance_to(step);
@@ -177,7 +177,8 @@ impl Histories {
         }
     }
 
-    /// The changes of `entries_by_cluster` since the last step, which is worked out by now.
+    /// The changes of `entries_by_cluster` since the last step. Call it after the dataflow has worked the
+    /// step off.
     pub(super) fn drain_clusters(&mut self) -> Vec<((ViewKey, i64), i64)> {
         let mut changed = Vec::new();
         for ((((partition, number), category), count), difference) in
@@ -187,7 +188,7 @@ impl Histories {
             let key = ViewKey { view: ViewName::EntriesByCluster, partition, key };
             changed.push(((key, count), difference as i64));
         }
-        // Nothing is left to tell of scopes that nothing is left of.
+        // No row can name a scope without records any more.
         for name in self.left.drain(..) {
             let is_empty = |of: &OfScope| of.entries.is_empty() && of.record.is_none();
             if self.scopes.get(&name).is_some_and(is_empty)
@@ -223,7 +224,7 @@ impl Inputs {
         }
     }
 
-    /// A scope's own record, where there was and is one.
+    /// Replaces a scope's own record, where there was one, by the new one, where there is one.
     fn record(&mut self, place: Place, before: Option<&OfRecord>, now: Option<&OfRecord>) {
         let (partition, _) = place;
         let sides = [(before, -1), (now, 1)];
@@ -239,7 +240,7 @@ impl Inputs {
                 self.evictions.update((partition, reason.name().to_owned()), times * left);
             }
         }
-        // Most entries stay where they were: only those that do not are told.
+        // Most entries stay in their category; only the others are updated.
         let [before, now] = [before, now].map(|it| it.map_or(&[][..], |record| &record.members));
         for (of, others, times) in [(before, now, -1), (now, before, 1)] {
             for (at, category) in of.iter().filter(|it| others.binary_search(it).is_err()) {

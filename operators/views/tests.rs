@@ -41,7 +41,7 @@ fn evidence(statement: Statement, selected: bool) -> Evidence {
     }
 }
 
-/// What one response asks for and what it was given.
+/// What one response asks for, and its evidence.
 #[derive(Clone, Debug)]
 struct AnsweredTurn {
     partition: i32,
@@ -72,7 +72,7 @@ fn response(answered: &AnsweredTurn) -> Response {
 #[derive(Clone, Debug)]
 enum Happening {
     AnsweredTurn(AnsweredTurn),
-    /// The response counted so long ago is taken out, where there is one.
+    /// The response that was counted this many responses ago is taken back, where there is one.
     Forgotten(usize),
     Changed(Statement, bool),
     StepCount,
@@ -96,7 +96,7 @@ fn happening() -> impl Strategy<Value = Happening> {
     ]
 }
 
-/// The oracle: every view from everything that happened, anew.
+/// The oracle: computes every view from all events.
 fn recompute(
     answered: &[AnsweredTurn],
     changed: &BTreeMap<Statement, bool>,
@@ -133,8 +133,7 @@ fn recompute(
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(96))]
 
-    /// After every step the rows that were told are those that the oracle counts from nothing,
-    /// and a row is told only where it changed.
+    /// After every step the rows equal those of the oracle, and a step returns only rows that changed.
     #[test]
     fn views_are_what_a_recount_gives(happenings in prop::collection::vec(happening(), 1..40)) {
         timely::execute_directly(move |worker| {

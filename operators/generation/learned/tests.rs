@@ -31,12 +31,12 @@ fn row(place: u32, item: &str, price: &str) -> Evidence {
     }
 }
 
-/// The response to an utterance with this evidence, where the model says this; and what it was asked.
+/// The response to an utterance with this evidence, where the model says this, and the model's requests.
 fn responded(text: &str, evidence: Vec<Evidence>, said: &[Said]) -> (Draft, Vec<UnifiedRequest>) {
     drafted(text, evidence, &[said])
 }
 
-/// The same where the model says one of these in each draft.
+/// The same, where the model says one of these in each draft.
 fn drafted(
     text: &str,
     evidence: Vec<Evidence>,
@@ -55,7 +55,7 @@ fn drafted(
     (drafted.draft, asked)
 }
 
-/// What comes of a turn where the model answers this.
+/// The outcome of a turn where the model gives this answer.
 fn answered(
     text: &str,
     evidence: Vec<Evidence>,
@@ -113,7 +113,7 @@ fn an_unfaithful_one_is_the_realisers() {
         &[words(" It costs 99.")][..],
         &[words(" I do not know.")],
         &[words(" The item is"), value("$49"), words(".")],
-        // Nobody said so.
+        // No evidence says so.
         &[words(" The price of the red one is"), value("$49"), words(".")],
         &[],
     ] {

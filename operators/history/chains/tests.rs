@@ -8,7 +8,7 @@ fn text(text: &str) -> Signature {
     Signature::of([text])
 }
 
-/// Chains of what was said, one utterance an entry from 0; `<` marks one that refers back.
+/// The chains of these utterances, one entry each, numbered from 0; `<` marks one that refers back.
 fn told(said: &[&str], config: &ChainsConfig) -> Chains {
     let texts: Vec<Signature> = said.iter().map(|said| text(said)).collect();
     let mut chains = Chains::default();

@@ -8,7 +8,7 @@ fn text(text: &str) -> Signature {
     Signature::of([text])
 }
 
-/// The entries that lie together, by group within category, in order.
+/// The entries by group within category, in order.
 fn shape(clusters: &Clusters) -> Vec<Vec<Vec<i64>>> {
     let groups = |category: &Category| {
         let groups = category.groups().filter_map(|number| clusters.group(number));
@@ -86,7 +86,7 @@ fn an_entry_that_says_something_else_stays_and_counts_anew() {
 #[derive(Clone, Debug)]
 enum Event {
     Comes(Signature),
-    /// The one at this place among those that are there.
+    /// The entry at this place among those that are held goes.
     Goes(usize),
     Changes(usize, Signature),
     Restart,
@@ -106,8 +106,8 @@ fn any_event() -> impl Strategy<Value = Event> {
     ]
 }
 
-/// Every entry is in one group and every group in one category, nothing is empty, bounds hold, and
-/// every sum is that of who is there.
+/// Every entry is in one group and every group in one category, none is empty, the bounds hold, and
+/// every centroid is the sum of its members.
 fn check(clusters: &Clusters, there: &BTreeMap<i64, Signature>, config: &ClustersConfig) {
     let mut seen = Vec::new();
     for category in clusters.categories().values() {
@@ -135,7 +135,7 @@ fn check(clusters: &Clusters, there: &BTreeMap<i64, Signature>, config: &Cluster
 }
 
 proptest! {
-    /// Whatever comes, goes and changes: the clusters are sound, and a restart from the record
+    /// Whichever entries come, go and change: the clusters are sound, and a restart from the record
     /// changes nothing that follows.
     #[test]
     fn clusters_are_sound_and_survive_a_restart(

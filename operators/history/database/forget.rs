@@ -1,16 +1,16 @@
 //! Forgetting: every entry of the scope leaves at once.
 //!
-//! What the scope goes on by stays: how far its inputs were applied, its latest event time, how
-//! many turns it had and evictions, the numbers that were given to clusters and chains, and the ids
-//! of its last turns. Of what was said these tell nothing, and a turn that is sent again under an id
-//! from before is a duplicate still: otherwise the words that were forgotten would come back.
+//! The scope keeps what it needs to go on: how far its inputs were applied, its latest event time, its
+//! counts of turns and evictions, the next numbers of clusters and chains, and the ids of its last turns.
+//! None of these contains the words of the conversation. Because the ids stay, a turn that is sent again
+//! is still a duplicate; otherwise forgotten words would come back.
 
 use turnstream_schemas::{EntryId, EntryKey, Evicted, HistoryChange, Scope};
 
 use super::{Database, Remembering};
 use crate::history::eviction;
 
-/// What an insertion did, or forgetting.
+/// The result of an insertion, or of forgetting.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Update {
     /// Changes to publish, in order.
@@ -20,8 +20,8 @@ pub struct Update {
 }
 
 impl Database {
-    /// Lets every entry go. Each is weighed as for eviction, by its recency and what it is worth:
-    /// there is no query that it could be relevant to.
+    /// Removes every entry. Each is weighed as for eviction, but by recency and importance only: there is no
+    /// query that it could be relevant to.
     pub fn forget(&mut self, scope: &Scope, rules: &Remembering<'_>) -> Update {
         let nothing = rules.similarity.of_query("");
         let leaving = eviction::forget(self.weighted(&nothing, rules.config));
@@ -31,7 +31,7 @@ impl Database {
 }
 
 impl Update {
-    /// The tombstones of entries that left.
+    /// The update for entries that left: a tombstone for each.
     pub(super) fn of(scope: &Scope, evicted: Vec<(EntryId, Evicted)>) -> Self {
         let gone = |(id, evicted): &(EntryId, Evicted)| HistoryChange::Gone {
             key: EntryKey { scope: scope.clone(), entry: Some(*id) },

@@ -1,5 +1,5 @@
-//! What comes after the entries: vectors of an encoder that has to be waited for, and summaries that
-//! a language model writes.
+//! What is added to entries later: vectors of an encoder that does not answer at once, and summaries
+//! that a language model writes.
 
 use std::sync::Arc;
 
@@ -12,16 +12,16 @@ use crate::history::preparation::Grouped;
 use crate::history::similarity::{Similarity, text_of};
 
 impl Database {
-    /// The entries without a vector of the encoder that texts are compared by, the latest first, so
-    /// many at most: their offsets, and what they say.
+    /// The offsets and texts of entries that have no vector of the current encoder, the latest first, `most`
+    /// at most.
     pub fn without_vectors(&self, similarity: &Similarity, most: usize) -> Vec<(i64, String)> {
         let lacking = self.entries.iter().rev();
         let lacking = lacking.filter(|(_, held)| !similarity.has_vector(&held.entry));
         lacking.filter_map(|(at, held)| Some((*at, text_of(&held.entry)?))).take(most).collect()
     }
 
-    /// The group that a language model should write of next, of those with at least so many entries,
-    /// with so many of them at most: the most central one and the latest.
+    /// The group that a language model should summarise next, of those with at least `least` entries. It is
+    /// shown `most` of them at most: the most central one and the latest.
     pub fn to_be_summarised(&self, least: usize, most: usize) -> Option<Grouped> {
         let number = self.clusters.to_be_summarised(least)?;
         let group = self.clusters.group(number)?;
@@ -34,14 +34,14 @@ impl Database {
         Some(Grouped { group: number, entries, shown: shown.collect() })
     }
 
-    /// What a language model wrote of a group came; nothing where the group is gone.
+    /// Sets the summary that a language model wrote of a group. Does nothing where the group is gone.
     pub fn set_summary(&mut self, group: u32, summary: GroupSummary) {
         self.clusters.summarise(group, summary);
         self.changed = true;
     }
 
-    /// The vector of an entry came: it joins the group and the chain that it is most like by what it
-    /// means. `None` where the entry is gone.
+    /// Sets the vector of an entry and moves the entry to the group and the chain that it is now most like.
+    /// `None` where the entry is gone.
     pub fn set_vector(
         &mut self,
         scope: &Scope,

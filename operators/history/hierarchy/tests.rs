@@ -3,7 +3,7 @@ use turnstream_schemas::{EventTime, InputId};
 use super::*;
 use crate::history::clusters::ClustersConfig;
 
-/// Entries from 0 with their clusters.
+/// The clusters of these entries, numbered from 0, and their signatures.
 fn told(said: &[&str]) -> (Clusters, Vec<Signature>) {
     let texts: Vec<Signature> = said.iter().map(|said| Signature::of([*said])).collect();
     let mut clusters = Clusters::default();
@@ -63,8 +63,8 @@ fn a_summary_is_the_central_entry_and_what_all_share() {
     assert_eq!(summarise(group, std::iter::empty()), None);
 }
 
-/// The central entry is looked at as well as the sum: of a large group the sum says little about
-/// any one thing.
+/// A query is compared with the central entry as well as with the sum: the sum of a large group says
+/// little about any one thing.
 #[test]
 fn a_summary_matches_by_its_central_entry_or_by_what_all_share() {
     let (clusters, texts) = told(&["late parcel", "late parcel snow", "late parcel train"]);

@@ -1,4 +1,4 @@
-//! Turns that are prepared: what is asked for, what comes of it, and what is kept.
+//! Prepared turns: what models are asked, how their answers are used, and what is kept.
 
 use timely::dataflow::operators::generic::operator::empty;
 use turnstream_ports::model::{Busy, CallError, GenerateRequest, Generated, Model, Reply};
@@ -13,13 +13,13 @@ use crate::history::{Database, Rules};
 use crate::stage_context::StageContext;
 use crate::testing::{asking, context, graph, run_dataflow, stage_context};
 
-/// Texts about water point one way, all others the other way.
+/// A vector that points one way for texts about water, and another way for all others.
 fn vector(text: &str) -> Vector {
     let wet = ["lake", "heron", "water"].iter().any(|word| text.contains(word));
     Vector::of(&if wet { [1.0, 0.0] } else { [0.0, 1.0] }).expect("it has a length")
 }
 
-/// Recalled by meaning alone, from everything that was said.
+/// Rules of recall by meaning alone, from the whole history.
 fn awaiting() -> Rules {
     let mut rules = rules();
     rules.similarity = Similarity::by_awaited_meaning("water", 1);
@@ -28,7 +28,7 @@ fn awaiting() -> Rules {
     rules
 }
 
-/// With a language model that writes of groups from two entries on.
+/// Rules with a language model that summarises groups of two entries or more.
 fn summarising() -> Rules {
     let mut rules = rules();
     rules.config.summaries.form = SummariesForm::Prompted;
@@ -37,7 +37,7 @@ fn summarising() -> Rules {
     rules
 }
 
-/// The latest turn comes back with the vectors of everything that it asked for.
+/// Sends the latest turn back with all the vectors that it asked for.
 fn prepare(talk: &mut Talk) -> bool {
     let turn = talk.unprepared.pop().expect("a turn to prepare");
     let query = Some(vector(turn.context.query()));
@@ -45,7 +45,7 @@ fn prepare(talk: &mut Talk) -> bool {
     talk.give_prepared(Prepared::new(turn, ScopeVectors { query, exchanges, failed: None }))
 }
 
-/// The latest turn comes back with this written of its group.
+/// Sends the latest turn back with this summary of its group.
 fn write(talk: &mut Talk, text: Option<&str>) {
     let turn = talk.unprepared.pop().expect("a turn to prepare");
     let entries = turn.group.as_ref().expect("a group").entries;
@@ -199,7 +199,7 @@ fn a_group_is_summarised_when_it_has_grown_and_again_when_it_has_doubled() {
     assert_eq!(database(&restored).clusters(), clusters);
 }
 
-/// This encoder is asked, and a language model where summaries have this form.
+/// Preparation with this encoder, and with a language model if summaries have the prompted form.
 fn asked_of(embed: Arc<Embed>, form: SummariesForm, context: &StageContext) -> Preparing {
     let call = CallConfig { attempts: 1, ..CallConfig::default() };
     let preparation = PreparationConfig { enabled: true, call };

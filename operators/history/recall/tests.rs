@@ -3,7 +3,7 @@ use crate::history::chains::ChainsConfig;
 use crate::history::clusters::ClustersConfig;
 use crate::history::relevance::EntryStatistics;
 
-/// A history of utterances, one an entry from 0; `<` marks one that refers back.
+/// A history of utterances, one entry each, numbered from 0; `<` marks one that refers back.
 struct History {
     texts: Vec<Signature>,
     clusters: Clusters,
@@ -63,7 +63,7 @@ fn each_method_finds_what_it_should() {
         [(0, 0.44), (3, 0.27), (5, 0.0), (4, 0.0), (2, 0.0), (1, 0.0)]
     );
     assert_eq!(find(RecallMethod::Hierarchy), [(0, 0.44), (3, 0.27)]);
-    // (own + 0.2 × neighbours') ÷ 1.4: what follows in a chain has some of what it follows.
+    // (own + 0.2 × neighbours') ÷ 1.4: an entry shares in the relevance of its neighbours in the chain.
     let among_neighbours = [(0, 0.31), (3, 0.19), (1, 0.06), (4, 0.04)];
     assert_eq!(find(RecallMethod::Chains), among_neighbours);
     assert_eq!(find(RecallMethod::All), among_neighbours);

@@ -1,4 +1,4 @@
-//! Scopes that leave memory and come back must not be told from those that stay.
+//! Scopes that leave memory and come back behave exactly like those that stay.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -116,7 +116,7 @@ impl Worker {
         worker
     }
 
-    /// Partition 0 begins anew, restored from everything that was committed.
+    /// Assigns partition 0 again, restored from everything that was committed.
     fn assign(&mut self) {
         self.generation += 1;
         let (partition, generation) = (0, self.generation);
@@ -185,7 +185,7 @@ impl Worker {
         self.take(steps);
     }
 
-    /// Answers the oldest turn that was asked, or fails on it.
+    /// Answers the oldest turn that was asked, or returns a fault for it.
     fn answer(&mut self, well: bool) {
         if self.asked.is_empty() {
             return;
@@ -214,7 +214,7 @@ impl Worker {
         self.scopes.evict_idle()
     }
 
-    /// The changelog as it is once it is compacted: what stands last under each key.
+    /// The changelog after compaction: the last value of each key.
     fn folded(&self) -> BTreeMap<EntryKey, Vec<u8>> {
         let mut folded = BTreeMap::new();
         for CacheChange { key, value } in self.changes.iter().map(on_the_changelog) {
@@ -303,8 +303,8 @@ fn perform(worker: &mut Worker, act: &Act) {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(128))]
 
-    /// Whatever is in memory and whatever is not: the same outcomes, the same changes; and what
-    /// lies in the cache is what the compacted changelog holds.
+    /// Whichever scopes are in memory, the outcomes and changes are the same, and the cache holds what
+    /// the compacted changelog holds.
     #[test]
     fn an_idle_scope_is_not_told_from_a_busy_one(
         acts in prop::collection::vec(act(), 1..120),
@@ -448,7 +448,7 @@ fn a_turn_of_a_generation_that_is_gone_is_left_to_the_next() {
     let mut worker = Worker::new(config(0, 100));
     worker.exchange(0);
     worker.pass(0);
-    // The next assignment began, and its word has not come here yet.
+    // The next assignment began, but the worker has not received it yet.
     worker.cache.begin(0, 2).unwrap();
     worker.user(0);
     worker.exchange(1);

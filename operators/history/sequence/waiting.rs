@@ -1,5 +1,4 @@
-//! The inputs of a scope: turns and demands to forget, which keep the order of the log among each
-//! other.
+//! The inputs of a scope: turns and demands to forget, in the order of the log.
 
 use std::sync::Arc;
 
@@ -15,12 +14,12 @@ use crate::ingest::{ArrivedForget, ArrivedTurn};
 pub enum WaitingInput {
     /// A turn.
     Turn(Box<ArrivedTurn>),
-    /// A demand to forget what was said before it.
+    /// A demand to forget the inputs before it.
     Forget(Box<ArrivedForget>),
 }
 
 impl WaitingInput {
-    /// Which input.
+    /// The request that identifies the input.
     pub fn request(&self) -> RequestId {
         match self {
             Self::Turn(turn) => turn.request,
@@ -28,7 +27,7 @@ impl WaitingInput {
         }
     }
 
-    /// Whose sequence it belongs to.
+    /// The scope that it belongs to.
     pub fn scope(&self) -> &Scope {
         match self {
             Self::Turn(turn) => &turn.scope,
@@ -57,7 +56,7 @@ impl WaitingInput {
         }
     }
 
-    /// That it was taken note of, and why.
+    /// The outcome of an input that is recorded for this reason.
     pub(super) fn recorded(&self, reason: RecordedReason, evicted: Vec<Evicted>) -> Outcome {
         match self {
             Self::Turn(turn) => recorded(turn, reason, evicted),
@@ -77,7 +76,7 @@ impl WaitingInput {
     }
 }
 
-/// That a turn was taken note of, and why.
+/// The outcome of a turn that is recorded for this reason.
 pub(super) fn recorded(
     turn: &ArrivedTurn,
     reason: RecordedReason,

@@ -1,4 +1,4 @@
-//! Demands to forget: what they take, what stays, and their place in the order of the scope.
+//! Demands to forget: what they remove, what stays, and their place in the order of the scope.
 
 use turnstream_schemas::{
     Evicted, EvictionCounts, EvictionReason, Forget, Recorded, ScopeKind, ScopeRecord,
@@ -35,7 +35,7 @@ impl Talk {
         recorded.next_back().expect("a demand that was obeyed")
     }
 
-    /// The tombstones so far, by offset, each with what is told of it.
+    /// The tombstones so far, by offset, each with its eviction.
     fn gone(&self) -> Vec<(i64, &Evicted)> {
         let changes = self.ended.iter().flat_map(|finished| &finished.changes);
         let gone = changes.filter_map(|change| match change {
@@ -45,7 +45,7 @@ impl Talk {
         gone.collect()
     }
 
-    /// The scope's own record as it was published last.
+    /// The scope's own record as last published.
     fn record(&self) -> &ScopeRecord {
         let changes = self.ended.iter().flat_map(|finished| &finished.changes);
         let mut records = changes.filter_map(|change| match change {

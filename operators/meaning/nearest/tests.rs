@@ -12,7 +12,7 @@ const FACTS: &str = "
     tea UsedFor rest 1
 ";
 
-/// What a fact's direction is: the more of a pet's its tail is, the more to the right.
+/// The direction of a fact: the closer its tail is to pets, the more to the right.
 fn direction(tail: &str) -> [f32; 2] {
     match tail {
         "purr" | "bath" => [1.0, 0.0],
@@ -45,7 +45,7 @@ fn by_falling_cosine_ties_as_facts_stand_without_denied_ones() {
     let graph = graph(FACTS);
     let all = meaning(&graph).with_searched(Searched::strongest(&graph, 1_000));
     let expected = told(&[(1.0, "purr"), (0.8, "milk"), (0.6, "pet"), (0.6, "talk")]);
-    // What is at a right angle or behind is not near, however many are wanted.
+    // A fact at a right angle or behind is not near, however many are wanted.
     assert_eq!(nearest(&all, &graph, 100, 0.0), expected);
     assert_eq!(nearest(&all, &graph, 3, 0.0), expected[..3], "of equals the first stays");
     assert_eq!(nearest(&all, &graph, 100, 0.7), expected[..2]);
@@ -57,7 +57,7 @@ fn by_falling_cosine_ties_as_facts_stand_without_denied_ones() {
 fn of_a_large_graph_the_strongest_of_each_concept() {
     let graph = graph(FACTS);
     let all = graph.facts().len();
-    // Heads: a hub of 300 facts, the kitten of four, three with one fact each.
+    // Heads: a hub with 300 facts, the kitten with four, three with one fact each.
     let count = |most| Searched::strongest(&graph, most).count(&graph);
     assert_eq!((count(all), count(all + 1)), (all, all));
     // One of each are 5, two of each 7, three of each 9.
@@ -68,7 +68,7 @@ fn of_a_large_graph_the_strongest_of_each_concept() {
     };
     assert_eq!(found(5), told(&[(1.0, "purr"), (0.6, "talk")]));
     assert_eq!(found(7), told(&[(1.0, "purr"), (0.8, "milk"), (0.6, "talk")]));
-    // Where not even one of each fits, concepts with most facts go first, ties by text.
+    // Where one of each does not fit, concepts with most facts go first, ties by text.
     assert_eq!((count(3), found(3)), (3, told(&[(1.0, "purr")])));
     assert_eq!((count(0), found(0)), (0, told(&[])));
 }

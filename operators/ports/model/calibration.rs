@@ -1,6 +1,7 @@
-//! What makes a probability of a cosine: the card of a table that was trained to judge has one.
+//! Calibration turns a cosine into a probability. The card of a table that was trained to judge has
+//! one.
 
-/// What makes a score of a cosine c: 1 ÷ (1 + exp(−(slope · c + offset))).
+/// Turns a cosine c into a score: 1 ÷ (1 + exp(−(slope · c + offset))).
 #[derive(Clone, Copy, Debug, PartialEq, serde::Serialize, serde::Deserialize)]
 pub struct Calibration {
     /// How steeply the score rises.

@@ -51,8 +51,8 @@ pub struct EncodeError {
     pub reason: String,
 }
 
-/// Encodes texts on several threads: one vector per text, in order. `done` is told how many texts
-/// more are done, from whichever thread.
+/// Encodes texts on several threads: one vector per text, in order. Each thread calls `done` with
+/// the number of further texts that it has encoded.
 ///
 /// # Errors
 /// The model failed on some of the texts.

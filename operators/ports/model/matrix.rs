@@ -10,18 +10,18 @@ pub struct Matrix {
 }
 
 impl Matrix {
-    /// A matrix of so many rows; `None` unless there are as many numbers as that asks for.
+    /// A matrix with `dimensions` rows; `None` unless there are `dimensions`² numbers.
     pub fn new(dimensions: usize, numbers: impl Into<Arc<[f32]>>) -> Option<Self> {
         let numbers = numbers.into();
         (numbers.len() == dimensions * dimensions).then_some(Self { dimensions, numbers })
     }
 
-    /// Rows, and numbers in each.
+    /// The number of rows, and of numbers in each row.
     pub fn dimensions(&self) -> usize {
         self.dimensions
     }
 
-    /// Its numbers, row by row.
+    /// The numbers, row by row.
     pub fn numbers(&self) -> &[f32] {
         &self.numbers
     }

@@ -10,8 +10,8 @@ use crate::views::Views;
 
 const SCOPES: [&str; 3] = ["a", "a#1", "b"];
 
-/// Entries by where they are placed: (category, group, offset). Whatever a record may say, also
-/// that an entry is in two categories, or one that nobody holds.
+/// Entries with their places: (category, group, offset). A record may also place an entry in two
+/// categories, or an entry that does not exist.
 type Placements = Vec<(u32, u32, i64)>;
 
 #[derive(Clone, Debug)]
@@ -76,10 +76,10 @@ fn record(said: &Placements, chains: usize, [capacity, age, forget]: [u64; 3]) -
     }
 }
 
-/// By partition, scope and key: what was put there last.
+/// The last change by partition, scope and key.
 type Last = BTreeMap<(i32, usize, Option<EntryId>), Put>;
 
-/// The oracle: every view anew, from what lies under each key.
+/// The oracle: computes every view from the last values of all keys.
 fn recompute(last: &Last) -> BTreeMap<ViewKey, u64> {
     let mut rows = BTreeMap::new();
     let mut clusters = BTreeMap::new();
@@ -149,8 +149,8 @@ fn put(views: &mut Views, (partition, scope, put): (i32, usize, &Put)) -> Option
     change.key().entry
 }
 
-/// After every step the rows that were told are those that the oracle counts from nothing, and in the
-/// end nothing is kept of scopes that are gone.
+/// After every step the rows equal those of the oracle, and in the end no state of deleted scopes is
+/// left.
 fn follow(happenings: Vec<HistoryHappening>) {
     timely::execute_directly(move |worker| {
         let mut views = Views::install(worker);
@@ -204,7 +204,7 @@ proptest! {
     }
 }
 
-/// The test of the test: with the rule broken on purpose, the recount notices.
+/// Tests the test: it must fail when the rule is broken on purpose.
 #[cfg(debug_assertions)]
 mod broken {
     use turnstream_ports::broken::{Broken, choose};

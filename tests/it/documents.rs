@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-const DOCUMENTS: [&str; 41] = [
+const DOCUMENTS: [&str; 42] = [
     "README.md",
     "ARCHITECTURE.md",
     "CONTRIBUTING.md",
@@ -41,6 +41,7 @@ const DOCUMENTS: [&str; 41] = [
     "docs/unified-model.md",
     "docs/gate-table.md",
     "deploy/training/README.md",
+    "tests/companies/README.md",
     "src/weights/pack/README.md",
     "src/weights/static_table/README.md",
     "src/weights/unified/README.md",

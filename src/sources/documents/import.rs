@@ -229,15 +229,14 @@ impl Run<'_, '_, '_> {
         let tables = self.importer.store.tables;
         let before = tables.document(&self.txn, &id).map_err(|source| self.failed(source))?;
         let old = before.as_ref().map_or(&[][..], |before| &before.chunks);
-        let pieces: Vec<String> =
-            self.importer.splitter.split(&text, markup).into_iter().map(str::to_owned).collect();
+        let pieces = self.importer.splitter.split(&text, markup);
         let (mut numbers, mut changed) = (Vec::with_capacity(pieces.len()), false);
-        for (ordinal, text) in pieces.into_iter().enumerate() {
+        for (ordinal, piece) in pieces.into_iter().enumerate() {
             let chunk = ChunkRecord {
                 document: id.clone(),
                 ordinal: ordinal as u32,
-                title: title.clone(),
-                text,
+                title: titled(&title, &piece.headings),
+                text: piece.text.to_owned(),
                 metadata: metadata.clone(),
             };
             let kept = match old.get(ordinal) {
@@ -383,6 +382,13 @@ impl Run<'_, '_, '_> {
         self.txn.commit().map_err(failed)?;
         Ok((self.report, self.state.generation))
     }
+}
+
+/// The title of a chunk: that of the document, then the headings that the chunk lies under.
+fn titled(title: &str, headings: &[String]) -> String {
+    let new = headings.iter().map(String::as_str).filter(|it| !it.is_empty() && *it != title);
+    let parts = std::iter::once(title).filter(|title| !title.is_empty()).chain(new);
+    parts.collect::<Vec<_>>().join(": ")
 }
 
 /// The text that is encoded for a chunk: title, then text.

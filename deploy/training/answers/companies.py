@@ -1,0 +1,145 @@
+"""Companies as they are trained on and measured by: sections of pages and rows of tables, and customers' turns."""
+
+import json
+import re
+from dataclasses import dataclass, field
+from pathlib import Path
+
+# What a turn can be beside one that is answered from the knowledge.
+INTENTS = ("question", "smalltalk", "handoff", "complaint", "safety")
+
+
+@dataclass
+class Section:
+    """What can be retrieved: a section of a page, or a row of a table."""
+
+    place: str  # docs/page.md#slug, or row:ID
+    title: str
+    sentences: list[str]
+
+    @property
+    def text(self) -> str:
+        return " ".join([self.title, *self.sentences])
+
+
+@dataclass
+class Turn:
+    id: str
+    kind: str
+    text: str
+    history: list[dict]
+    gold: list[str]
+    answer: list[str]
+
+    @property
+    def intent(self) -> str:
+        return self.kind if self.kind in INTENTS else "question"
+
+    @property
+    def query(self) -> str:
+        """The utterance behind the customer's last turn, for a follow-up cannot be understood alone."""
+        before = [it["text"] for it in self.history if it["speaker"] == "user"]
+        return " ".join([*before[-1:], self.text])
+
+
+@dataclass
+class Company:
+    name: str
+    sections: list[Section]
+    turns: list[Turn] = field(default_factory=list)
+
+    @property
+    def is_chinese(self) -> bool:
+        return self.name.startswith("zh-")
+
+
+def slug(heading: str) -> str:
+    return re.sub(r"\s+", "-", re.sub(r"[^\w\s-]", "", heading.strip().lower()).strip())
+
+
+def plain(text: str) -> str:
+    return " ".join(re.sub(r"[*_`|]", " ", text).split())
+
+
+def sentences(text: str) -> list[str]:
+    """Sentences, list items and table rows, each without mark-up; a table's header is none."""
+    found = []
+    lines = text.splitlines()
+    for at, line in enumerate(lines):
+        line = line.strip()
+        if not line or set(line) <= set("|-: "):
+            continue
+        below = lines[at + 1].strip() if at + 1 < len(lines) else ""
+        if line.startswith("|") and below and set(below) <= set("|-: ") and "-" in below:
+            continue
+        if line.startswith("|"):
+            cells = [plain(cell) for cell in line.strip("|").split("|")]
+            found.append(" | ".join(cells))
+        elif re.match(r"([-*+]|\d+[.)])\s+", line):
+            found.append(plain(re.sub(r"^([-*+]|\d+[.)])\s+", "", line)))
+        else:
+            ended = re.split(r"(?<=[.!?])\s+(?=[^\sa-z])|(?<=[。！？])", plain(line))
+            found += [part.strip() for part in ended if part.strip()]
+    return found
+
+
+def pages(folder: Path) -> list[Section]:
+    found = []
+    for page in sorted((folder / "docs").glob("*.md")):
+        title, heading, body = "", None, []
+
+        def close():
+            if heading is not None and any(line.strip() for line in body):
+                said = sentences("\n".join(body))
+                place = f"docs/{page.name}#{slug(heading)}"
+                whole = heading if heading == title or not title else f"{title}: {heading}"
+                found.append(Section(place, whole, said))
+
+        for line in page.read_text(encoding="utf-8").splitlines():
+            if match := re.match(r"(#{1,4}) (.*)", line):
+                close()
+                heading, body = match[2].strip(), []
+                if len(match[1]) == 1:
+                    title = heading
+            else:
+                body.append(line)
+        close()
+    return found
+
+
+def rows(folder: Path) -> list[Section]:
+    found = []
+    table = folder / "table.jsonl"
+    if not table.exists():
+        return found
+    for line in table.read_text(encoding="utf-8").splitlines():
+        row = json.loads(line)
+        id = str(row.get("id") or row.get("编号"))
+        name = str(row.get("name") or row.get("名称") or id)
+        cells = [f"{key.replace('_', ' ')}: {said(value)}" for key, value in row.items()]
+        found.append(Section(f"row:{id}", name, cells))
+    return found
+
+
+def said(value) -> str:
+    if value is None:
+        return "none"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return str(value)
+
+
+def company(folder: Path) -> Company:
+    turns = []
+    labelled = folder / "turns.jsonl"
+    if labelled.exists():
+        for line in labelled.read_text(encoding="utf-8").splitlines():
+            turn = json.loads(line)
+            turns.append(
+                Turn(turn["id"], turn["kind"], turn["text"], turn["history"], turn["gold"], turn["answer"])
+            )
+    return Company(folder.name, pages(folder) + rows(folder), turns)
+
+
+def companies(folder: Path) -> list[Company]:
+    return [company(path) for path in sorted(folder.iterdir()) if (path / "docs").is_dir()]

@@ -1,0 +1,149 @@
+"""BERT as all-MiniLM-L6-v2 has it, in plain matrix products, and what is learned on top of it."""
+
+import math
+import shutil
+from pathlib import Path
+
+import torch
+import torch.nn.functional as F
+from safetensors.torch import load_file, save_file
+from tokenizers import Tokenizer
+from torch import Tensor, nn
+
+PAD = 0
+
+
+class Layer(nn.Module):
+    def __init__(self, width: int, heads: int):
+        super().__init__()
+        self.heads = heads
+        self.qkv = nn.Linear(width, 3 * width)
+        self.out = nn.Linear(width, width)
+        self.norm1 = nn.LayerNorm(width, eps=1e-12)
+        self.up = nn.Linear(width, 4 * width)
+        self.down = nn.Linear(4 * width, width)
+        self.norm2 = nn.LayerNorm(width, eps=1e-12)
+
+    def forward(self, x: Tensor, mask: Tensor) -> Tensor:
+        batch, length, width = x.shape
+        q, k, v = self.qkv(x).view(batch, length, 3, self.heads, width // self.heads).permute(2, 0, 3, 1, 4)
+        seen = F.scaled_dot_product_attention(q, k, v, attn_mask=mask)
+        x = self.norm1(x + self.out(seen.transpose(1, 2).reshape(batch, length, width)))
+        return self.norm2(x + self.down(F.gelu(self.up(x))))
+
+
+class Bert(nn.Module):
+    def __init__(self, vocabulary: int = 30522, width: int = 384, layers: int = 6, heads: int = 12):
+        super().__init__()
+        self.words = nn.Embedding(vocabulary, width)
+        self.places = nn.Embedding(512, width)
+        self.kinds = nn.Embedding(2, width)
+        self.norm = nn.LayerNorm(width, eps=1e-12)
+        self.layers = nn.ModuleList(Layer(width, heads) for _ in range(layers))
+
+    def forward(self, tokens: Tensor, kinds: Tensor | None = None) -> Tensor:
+        places = torch.arange(tokens.shape[1])
+        kinds = torch.zeros_like(tokens) if kinds is None else kinds
+        x = self.norm(self.words(tokens) + self.places(places) + self.kinds(kinds))
+        mask = (tokens != PAD)[:, None, None, :]
+        for layer in self.layers:
+            x = layer(x, mask)
+        return x
+
+    @classmethod
+    def pretrained(cls, folder: Path) -> "Bert":
+        had = load_file(folder / "model.safetensors")
+        had = {name.removeprefix("bert."): value.float() for name, value in had.items()}
+        layers = 1 + max(int(name.split(".")[2]) for name in had if name.startswith("encoder.layer."))
+        network = cls(*had["embeddings.word_embeddings.weight"].shape, layers)
+        for at in range(layers):
+            three = [f"encoder.layer.{at}.attention.self.{name}" for name in ("query", "key", "value")]
+            for part in ("weight", "bias"):
+                had[f"encoder.layer.{at}.qkv.{part}"] = torch.cat([had[f"{name}.{part}"] for name in three])
+        network.load_state_dict({mine: had[theirs] for mine, theirs in names(layers)})
+        return network
+
+    def save(self, folder: Path, like: Path):
+        """Writes a folder in the layout of sentence-transformers, whose other files are those of `like`."""
+        shutil.copytree(like, folder, dirs_exist_ok=True)
+        mine, weights = self.state_dict(), {}
+        for name, theirs in names(len(self.layers)):
+            value = mine[name].float().contiguous()
+            if ".qkv." not in theirs:
+                weights[theirs] = value
+                continue
+            for part, value in zip(("query", "key", "value"), value.chunk(3)):
+                weights[theirs.replace("qkv", f"attention.self.{part}")] = value.contiguous()
+        save_file(weights, folder / "model.safetensors")
+
+
+def names(layers: int) -> list[tuple[str, str]]:
+    """Each of the network's tensors, and its name in transformers; query, key and value are one here."""
+    embedding = {"words": "word_embeddings", "places": "position_embeddings", "kinds": "token_type_embeddings"}
+    found = [(f"{mine}.weight", f"embeddings.{theirs}.weight") for mine, theirs in embedding.items()]
+    parts = {
+        "qkv": "qkv",
+        "out": "attention.output.dense",
+        "norm1": "attention.output.LayerNorm",
+        "up": "intermediate.dense",
+        "down": "output.dense",
+        "norm2": "output.LayerNorm",
+    }
+    for part in ("weight", "bias"):
+        found.append((f"norm.{part}", f"embeddings.LayerNorm.{part}"))
+        for at in range(layers):
+            found += [(f"layers.{at}.{mine}.{part}", f"encoder.layer.{at}.{theirs}.{part}") for mine, theirs in parts.items()]
+    return found
+
+
+class Words:
+    """Texts as tokens, padded."""
+
+    def __init__(self, folder: Path):
+        self.tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
+        self.tokenizer.no_padding()
+        self.tokenizer.no_truncation()
+        self.cls, self.sep = (self.tokenizer.token_to_id(it) for it in ("[CLS]", "[SEP]"))
+        self.marker = self.tokenizer.token_to_id("[unused1]")
+
+    def of(self, text: str) -> list[int]:
+        return self.tokenizer.encode(text, add_special_tokens=False).ids
+
+
+def padded(rows: list[list[int]]) -> Tensor:
+    longest = max(map(len, rows))
+    return torch.tensor([row + [PAD] * (longest - len(row)) for row in rows])
+
+
+def mean(states: Tensor, tokens: Tensor) -> Tensor:
+    """The mean of what is no padding, of length 1."""
+    seen = (tokens != PAD)[..., None].to(states.dtype)
+    return F.normalize(((states * seen).sum(1) / seen.sum(1)).float(), dim=-1)
+
+
+class Optimiser:
+    """AdamW over copies in full precision of weights that are computed with in half."""
+
+    def __init__(self, parameters: list[nn.Parameter], rate: float, steps: int):
+        self.parameters = parameters
+        self.copies = [parameter.detach().float().clone().requires_grad_() for parameter in parameters]
+        self.adam = torch.optim.AdamW(self.copies, lr=rate, weight_decay=0.01, betas=(0.9, 0.98))
+        self.rate, self.steps, self.done = rate, steps, 0
+
+    def step(self):
+        warm = max(1, self.steps // 10)
+        share = min((self.done + 1) / warm, max(0.0, (self.steps - self.done) / max(1, self.steps - warm)))
+        self.adam.param_groups[0]["lr"] = self.rate * share
+        for copy, parameter in zip(self.copies, self.parameters):
+            copy.grad = None if parameter.grad is None else parameter.grad.float()
+            parameter.grad = None
+        nn.utils.clip_grad_norm_(self.copies, 1.0)
+        self.adam.step()
+        with torch.no_grad():
+            for copy, parameter in zip(self.copies, self.parameters):
+                parameter.copy_(copy)
+        self.done += 1
+
+
+def seconds(value: float) -> str:
+    return f"{math.floor(value / 60)}:{value % 60:02.0f}"

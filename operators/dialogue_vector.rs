@@ -22,7 +22,7 @@ pub struct LatestUtterances {
 
 impl LatestUtterances {
     /// Those of a dialogue whose weight is above 0, oldest first, each with its weight.
-    pub fn of<'t>(self, context: &'t TurnContext) -> impl Iterator<Item = (f64, &'t str)> {
+    pub fn of(self, context: &TurnContext) -> impl Iterator<Item = (f64, &str)> {
         let dialogue = &context.dialogue;
         let first = dialogue.len().saturating_sub(self.count as usize);
         let weighed = (first..dialogue.len()).map(move |at| (self.recency.of(dialogue, at), at));

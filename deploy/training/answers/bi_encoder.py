@@ -12,7 +12,7 @@ from pathlib import Path
 import torch
 import torch.nn.functional as F
 
-from .companies import Company, companies
+from .companies import Company, options, trained_and_held
 from .network import Bert, Optimiser, Words, mean, padded, seconds
 
 LONGEST_QUERY, LONGEST_SECTION = 64, 128
@@ -60,25 +60,18 @@ def measured(network: Bert, words: Words, held: list[Company]) -> dict:
 def main():
     parser = argparse.ArgumentParser(prog="deploy/training/train bi-encoder", description=__doc__)
     parser.add_argument("--model", type=Path, required=True, help="folder of all-MiniLM-L6-v2")
-    parser.add_argument("--companies", type=Path, required=True, help="companies to train on")
-    parser.add_argument("--held", type=Path, nargs="*", default=[], help="folders of companies to measure on")
+    options(parser)
     parser.add_argument("--out", type=Path, required=True, help="a folder that `models.embedder` can name")
     parser.add_argument("--epochs", type=int, default=2)
     parser.add_argument("--rate", type=float, default=5e-5)
     parser.add_argument("--batch", type=int, default=32)
     parser.add_argument("--scale", type=float, default=20.0, help="what a cosine is multiplied by")
-    parser.add_argument("--leave-out", default="", help="companies that are not trained on, with commas between")
-    parser.add_argument("--seed", type=int, default=0)
     args = parser.parse_args()
     random.seed(args.seed)
     torch.manual_seed(args.seed)
 
     words = Words(args.model)
-    left_out = set(filter(None, args.leave_out.split(",")))
-    trained = [it for it in companies(args.companies) if it.name not in left_out and not it.is_chinese]
-    held = [it for it in companies(args.companies) if it.name in left_out]
-    for folder in args.held:
-        held += [it for it in companies(folder) if it.turns and not it.is_chinese]
+    trained, held = trained_and_held(args)
     network = Bert.pretrained(args.model)
     print("before", measured(network.eval(), words, held), flush=True)
 

@@ -1,5 +1,6 @@
 """Companies as they are trained on and measured by: sections of pages and rows of tables, and customers' turns."""
 
+import argparse
 import json
 import re
 from dataclasses import dataclass, field
@@ -143,3 +144,20 @@ def company(folder: Path) -> Company:
 
 def companies(folder: Path) -> list[Company]:
     return [company(path) for path in sorted(folder.iterdir()) if (path / "docs").is_dir()]
+
+
+def options(parser: argparse.ArgumentParser):
+    """What is trained on, and what is measured on."""
+    parser.add_argument("--companies", type=Path, required=True, help="companies to train on")
+    parser.add_argument("--held", type=Path, nargs="*", default=[], help="folders of companies to measure on")
+    parser.add_argument("--leave-out", default="", help="companies that are not trained on, with commas between")
+    parser.add_argument("--seed", type=int, default=0)
+
+
+def trained_and_held(args: argparse.Namespace) -> tuple[list[Company], list[Company]]:
+    """Companies to train on and to measure on, those in Chinese aside: the network's words are English."""
+    left_out = set(filter(None, args.leave_out.split(",")))
+    known = [it for it in companies(args.companies) if not it.is_chinese]
+    others = [it for folder in args.held for it in companies(folder) if it.turns and not it.is_chinese]
+    trained = [it for it in known if it.name not in left_out]
+    return trained, [it for it in known if it.name in left_out] + others

@@ -15,7 +15,7 @@ from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from .bi_encoder import query_tokens, section_tokens, vectors
-from .companies import Company, Section, Turn, companies, plain
+from .companies import Company, Section, Turn, options, plain, trained_and_held
 from .network import Bert, Optimiser, Words, padded, seconds
 
 LONGEST_TURN, LONGEST = 64, 160
@@ -152,26 +152,19 @@ def main():
     parser = argparse.ArgumentParser(prog="deploy/training/train reader", description=__doc__)
     parser.add_argument("--model", type=Path, required=True, help="folder of all-MiniLM-L6-v2")
     parser.add_argument("--bi-encoder", type=Path, required=True, help="folder of a trained bi-encoder")
-    parser.add_argument("--companies", type=Path, required=True, help="companies to train on")
-    parser.add_argument("--held", type=Path, nargs="*", default=[], help="folders of companies to measure on")
+    options(parser)
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--epochs", type=int, default=3)
     parser.add_argument("--rate", type=float, default=1e-4)
     parser.add_argument("--groups", type=int, default=6, help="turns in a step")
     parser.add_argument("--candidates", type=int, default=4, help="sections that a turn is read with in training")
     parser.add_argument("--layers", type=int, default=6)
-    parser.add_argument("--leave-out", default="", help="companies that are not trained on, with commas between")
-    parser.add_argument("--seed", type=int, default=0)
     args = parser.parse_args()
     random.seed(args.seed)
     torch.manual_seed(args.seed)
 
     words = Words(args.model)
-    left_out = set(filter(None, args.leave_out.split(",")))
-    trained = [it for it in companies(args.companies) if it.name not in left_out and not it.is_chinese]
-    held = [it for it in companies(args.companies) if it.name in left_out]
-    for folder in args.held:
-        held += [it for it in companies(folder) if it.turns and not it.is_chinese]
+    trained, held = trained_and_held(args)
     finder = Bert.pretrained(args.model)
     raw = {it.name: candidates(finder.eval(), words, it, 12) for it in trained}
     finder = Bert.pretrained(args.bi_encoder)

@@ -4,13 +4,10 @@
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
-use std::path::Path;
 use std::process::Command;
-use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::atomic::Ordering;
 use std::time::Instant;
 
-use rdkafka::admin::{NewTopic, TopicReplication};
 use rdkafka::error::KafkaError;
 use rdkafka::producer::{BaseProducer, BaseRecord, Producer as _};
 use rdkafka::{Offset, TopicPartitionList};
@@ -21,6 +18,7 @@ use super::super::conformance::{
 use super::super::{Consumer, Event, Producer, Record, Transaction};
 use super::*;
 
+mod broker;
 mod fencing;
 mod forgotten;
 mod lookups;
@@ -28,144 +26,7 @@ mod open_transactions;
 mod outage;
 mod unfit_topics;
 
-/// One test with a broker runs at a time: on a few cores, two brokers starve each other until sessions expire.
-static ALONE: Mutex<()> = Mutex::new(());
-
-/// A broker. One that the test started stops with this value.
-struct Broker {
-    bootstrap: String,
-    data: Option<tempfile::TempDir>,
-    _alone: MutexGuard<'static, ()>,
-}
-
-const SCRIPTS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../deploy/kafka");
-
-/// Runs a script. Returns its output, or its error output.
-fn run(script: &str, arguments: &[&OsStr]) -> Result<String, String> {
-    let done = Command::new(Path::new(SCRIPTS).join(script)).args(arguments).output();
-    let done = done.map_err(|error| error.to_string())?;
-    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-    if done.status.success() { Ok(text(&done.stdout)) } else { Err(text(&done.stderr)) }
-}
-
-/// A test that failed does not fail the next one.
-fn alone() -> MutexGuard<'static, ()> {
-    ALONE.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-impl Broker {
-    fn start() -> Option<Self> {
-        if let Ok(bootstrap) = std::env::var("TURNSTREAM_TEST_KAFKA") {
-            return Some(Self { bootstrap, data: None, _alone: alone() });
-        }
-        Self::start_ours()
-    }
-
-    /// Starts a broker that the test may crash.
-    fn start_ours() -> Option<Self> {
-        let alone = alone();
-        let data = tempfile::tempdir().unwrap();
-        let words =
-            [OsStr::new("--data"), data.path().as_os_str(), OsStr::new("--port"), "0".as_ref()];
-        let started = run("fetch", &[]).and_then(|_| run("start", &words));
-        match started {
-            Ok(said) => {
-                let bootstrap = said.lines().find_map(|line| line.strip_prefix("bootstrap="));
-                Some(Self {
-                    bootstrap: bootstrap.unwrap().to_owned(),
-                    data: Some(data),
-                    _alone: alone,
-                })
-            }
-            Err(why) if std::env::var_os("CI").is_none() => {
-                eprintln!(
-                    "SKIPPED: no Kafka broker could be started, so nothing was tested: {why}"
-                );
-                None
-            }
-            Err(why) => panic!("in CI a Kafka broker is needed: {why}"),
-        }
-    }
-
-    /// Kills the test's own broker, as a crash would, and starts it again after a while.
-    fn crash(&self, away: Duration) {
-        let data = self.data.as_ref().expect("a broker of our own").path().as_os_str();
-        run("stop", &["--data".as_ref(), data, "--wait".as_ref(), "0".as_ref()]).unwrap();
-        std::thread::sleep(away);
-        run("start", &["--data".as_ref(), data]).unwrap();
-    }
-
-    /// Settings with topics of their own, which are created.
-    fn fresh(&self) -> KafkaConfig {
-        let config = self.unmade();
-        self.make_topics(&config, PARTITIONS, |_, topic| topic);
-        config
-    }
-
-    /// Settings with topics of their own, which do not exist yet.
-    fn unmade(&self) -> KafkaConfig {
-        static COUNT: AtomicU32 = AtomicU32::new(0);
-        let number = COUNT.fetch_add(1, Ordering::Relaxed);
-        let mut config = KafkaConfig {
-            bootstrap_servers: self.bootstrap.clone(),
-            session_timeout_ms: 15_000,
-            restore_timeout_ms: 5_000,
-            ..KafkaConfig::default()
-        };
-        let prefix = format!("test-{}-{number}", std::process::id());
-        config.group_id = format!("{prefix}-g");
-        for name in [
-            &mut config.topics.turns,
-            &mut config.topics.responses,
-            &mut config.topics.recorded,
-            &mut config.topics.dead_letters,
-            &mut config.topics.history,
-            &mut config.topics.knowledge,
-            &mut config.topics.views,
-        ] {
-            *name = format!("{prefix}-{name}");
-        }
-        config
-    }
-
-    /// Creates all topics with fit settings, which `change` may alter.
-    fn make_topics(
-        &self,
-        config: &KafkaConfig,
-        partitions: i32,
-        change: impl Fn(Topic, NewTopic<'_>) -> NewTopic<'_>,
-    ) {
-        let topics = Topic::ALL.map(|topic| {
-            let policy = if topic.is_compacted() { "compact" } else { "delete" };
-            let name = config.topics.name(topic);
-            let made = NewTopic::new(name, partitions, TopicReplication::Fixed(1));
-            change(topic, made.set("cleanup.policy", policy))
-        });
-        let admin = topics::admin(config).unwrap();
-        let made = topics::wait_for(admin.create_topics(&topics, &topics::options())).unwrap();
-        for topic in made {
-            // The answer comes before the broker's own metadata knows the topic.
-            let name = topic.unwrap();
-            let known = || {
-                let metadata = admin.inner().fetch_metadata(Some(&name), REQUEST_TIMEOUT).unwrap();
-                metadata.topics().iter().all(|topic| topic.error().is_none())
-            };
-            while !known() {
-                std::thread::sleep(Duration::from_millis(20));
-            }
-        }
-    }
-}
-
-impl Drop for Broker {
-    fn drop(&mut self) {
-        if let Some(data) = &self.data {
-            let words = [OsStr::new("--data"), data.path().as_os_str()];
-            let stopped = Command::new(Path::new(SCRIPTS).join("stop")).args(words).status();
-            assert!(stopped.unwrap().success());
-        }
-    }
-}
+use broker::Broker;
 
 struct Topics(KafkaConfig, BaseProducer);
 

@@ -37,10 +37,10 @@ class Turn:
         return self.kind if self.kind in INTENTS else "question"
 
     @property
-    def query(self) -> str:
-        """The utterance behind the customer's last turn, for a follow-up cannot be understood alone."""
-        before = [it["text"] for it in self.history if it["speaker"] == "user"]
-        return " ".join([*before[-1:], self.text])
+    def before(self) -> list[str]:
+        """What the customer and what the company said last, for a follow-up cannot be understood alone."""
+        last = {it["speaker"]: it["text"] for it in self.history}
+        return [last[speaker] for speaker in ("user", "system") if speaker in last]
 
 
 @dataclass
@@ -140,6 +140,22 @@ def company(folder: Path) -> Company:
                 Turn(turn["id"], turn["kind"], turn["text"], turn["history"], turn["gold"], turn["answer"])
             )
     return Company(folder.name, pages(folder) + rows(folder), turns)
+
+
+def answers(turn: Turn, section: Section) -> list[int]:
+    """The sentences of a section that answer; all of it where none is named word for word."""
+    if section.place not in turn.gold:
+        return []
+    said = [plain(it) for it in turn.answer]
+    columns = [it.replace("_", " ") + ":" for it in turn.answer]
+    cells = lambda text: " ".join(text.replace("|", " ").split())
+    found = [
+        at
+        for at, sentence in enumerate(section.sentences)
+        if any(it in cells(sentence) or cells(sentence) in it for it in said)
+        or any(sentence.startswith(column) for column in columns)
+    ]
+    return found or (list(range(len(section.sentences))) if len(turn.gold) == 1 else [])
 
 
 def companies(folder: Path) -> list[Company]:

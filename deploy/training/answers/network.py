@@ -42,11 +42,18 @@ class Bert(nn.Module):
         self.layers = nn.ModuleList(Layer(width, heads) for _ in range(layers))
 
     def forward(self, tokens: Tensor, kinds: Tensor | None = None) -> Tensor:
+        return self.through(*self.embedded(tokens, kinds), self.layers)
+
+    def embedded(self, tokens: Tensor, kinds: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        """The rows before the first layer, and which tokens attention sees."""
         places = torch.arange(tokens.shape[1])
         kinds = torch.zeros_like(tokens) if kinds is None else kinds
         x = self.norm(self.words(tokens) + self.places(places) + self.kinds(kinds))
-        mask = (tokens != PAD)[:, None, None, :]
-        for layer in self.layers:
+        return x, (tokens != PAD)[:, None, None, :]
+
+    @staticmethod
+    def through(x: Tensor, mask: Tensor, layers) -> Tensor:
+        for layer in layers:
             x = layer(x, mask)
         return x
 
@@ -68,19 +75,30 @@ class Bert(nn.Module):
         shutil.copytree(like, folder, dirs_exist_ok=True)
         mine, weights = self.state_dict(), {}
         for name, theirs in names(len(self.layers)):
-            value = mine[name].float().contiguous()
-            if ".qkv." not in theirs:
-                weights[theirs] = value
-                continue
-            for part, value in zip(("query", "key", "value"), value.chunk(3)):
-                weights[theirs.replace("qkv", f"attention.self.{part}")] = value.contiguous()
+            weights |= in_three(theirs, mine[name])
         save_file(weights, folder / "model.safetensors")
+
+
+def in_three(name: str, value: Tensor) -> dict[str, Tensor]:
+    """A tensor by its name in transformers, where query, key and value are three."""
+    if ".qkv." not in name:
+        return {name: value.float().contiguous()}
+    parts = zip(("query", "key", "value"), value.float().chunk(3))
+    return {name.replace("qkv", f"attention.self.{part}"): of_part.contiguous() for part, of_part in parts}
 
 
 def names(layers: int) -> list[tuple[str, str]]:
     """Each of the network's tensors, and its name in transformers; query, key and value are one here."""
     embedding = {"words": "word_embeddings", "places": "position_embeddings", "kinds": "token_type_embeddings"}
     found = [(f"{mine}.weight", f"embeddings.{theirs}.weight") for mine, theirs in embedding.items()]
+    found += [(f"norm.{part}", f"embeddings.LayerNorm.{part}") for part in ("weight", "bias")]
+    for at in range(layers):
+        found += layer_names(f"layers.{at}", f"encoder.layer.{at}")
+    return found
+
+
+def layer_names(mine: str, theirs: str) -> list[tuple[str, str]]:
+    """The same of one layer."""
     parts = {
         "qkv": "qkv",
         "out": "attention.output.dense",
@@ -89,11 +107,7 @@ def names(layers: int) -> list[tuple[str, str]]:
         "down": "output.dense",
         "norm2": "output.LayerNorm",
     }
-    for part in ("weight", "bias"):
-        found.append((f"norm.{part}", f"embeddings.LayerNorm.{part}"))
-        for at in range(layers):
-            found += [(f"layers.{at}.{mine}.{part}", f"encoder.layer.{at}.{theirs}.{part}") for mine, theirs in parts.items()]
-    return found
+    return [(f"{mine}.{it}.{part}", f"{theirs}.{of}.{part}") for part in ("weight", "bias") for it, of in parts.items()]
 
 
 class Words:
@@ -104,7 +118,6 @@ class Words:
         self.tokenizer.no_padding()
         self.tokenizer.no_truncation()
         self.cls, self.sep = (self.tokenizer.token_to_id(it) for it in ("[CLS]", "[SEP]"))
-        self.marker = self.tokenizer.token_to_id("[unused1]")
 
     def of(self, text: str) -> list[int]:
         return self.tokenizer.encode(text, add_special_tokens=False).ids

@@ -1,40 +1,47 @@
-"""Trains the reader: a turn and a section together; which sentence or cell of it answers, and whether any does.
+"""Trains the reader on top of the bi-encoder: a turn and a section together; which sentence or cell of it answers, and
+whether any does. It shares the bi-encoder's words and lower layers, which stay as they are, and has upper layers of its own.
 
-One pass over (turn | title, marker sentence, marker sentence, ...): each marker scores its sentence. The best sentence
-of a section is the section's score. A turn chooses among the sentences of its candidates and nothing, whose score is 0.
+One pass over (turn | title, sentence, sentence, ...): the mean of a sentence's tokens scores it. A turn chooses among the
+sentences of its candidates and nothing, whose score is 0.
 """
 
 import argparse
+import copy
 import random
 import time
 from pathlib import Path
 
 import torch
-import torch.nn.functional as F
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
-from .bi_encoder import query_tokens, section_tokens, vectors
-from .companies import Company, Section, Turn, options, plain, trained_and_held
+from .bi_encoder import Indexed, queries
+from .companies import Company, Section, Turn, answers, options, trained_and_held
 from .network import Bert, Optimiser, Words, padded, seconds
 
-LONGEST_TURN, LONGEST = 64, 160
+LONGEST_TURN, LONGEST = 64, 192
 
 
 class Reader(nn.Module):
-    def __init__(self, bert: Bert):
+    def __init__(self, bert: Bert, own: int):
         super().__init__()
-        self.bert = bert
+        # Not a module of this one: it is not trained.
+        self.shared = [bert]
+        self.upper = copy.deepcopy(bert.layers[len(bert.layers) - own :])
         self.score = nn.Linear(bert.words.weight.shape[1], 1)
 
-    def forward(self, tokens: Tensor, kinds: Tensor, markers: Tensor) -> Tensor:
-        """The score of each marker; `markers` are (row, position)."""
-        states = self.bert(tokens, kinds)
-        return self.score(states[markers[:, 0], markers[:, 1]]).squeeze(-1)
+    def forward(self, tokens: Tensor, kinds: Tensor, spans: list[tuple[int, int, int]]) -> Tensor:
+        """The score of each sentence; `spans` are (row, begin, end)."""
+        bert = self.shared[0]
+        with torch.no_grad():
+            x, mask = bert.embedded(tokens, kinds)
+            x = bert.through(x, mask, bert.layers[: len(bert.layers) - len(self.upper)])
+        states = bert.through(x, mask, self.upper)
+        return self.score(torch.stack([states[row, begin:end].mean(0) for row, begin, end in spans])).squeeze(-1)
 
 
 def turn_tokens(words: Words, turn: Turn) -> list[int]:
-    """What was said before, latest first behind the utterance, as much as there is room for."""
+    """The utterance, and behind it what was said before, latest first, as much as there is room for."""
     said = words.of(turn.text)[: LONGEST_TURN - 3]
     before = []
     for it in reversed(turn.history[-2:]):
@@ -43,7 +50,7 @@ def turn_tokens(words: Words, turn: Turn) -> list[int]:
 
 
 class Pairs:
-    """Pairs of turns and sections as rows, with the places of their markers."""
+    """Pairs of turns and sections as rows, with the places of their sentences."""
 
     def __init__(self, words: Words):
         self.words = words
@@ -55,63 +62,34 @@ class Pairs:
             self.known[id(section)] = parts
         return self.known[id(section)]
 
-    def row(self, turn: list[int], section: Section) -> tuple[list[int], list[int], list[int]]:
+    def row(self, turn: list[int], section: Section) -> tuple[list[int], list[int], list[tuple[int, int]]]:
+        """Tokens, their kinds, and where each sentence begins and ends; what there is no room for cannot be chosen."""
         title, *sentences = self.parts(section)
         tokens = [*turn, *title]
-        markers = []
+        spans = []
         for sentence in sentences:
-            # What there is no room for cannot be chosen; its marker stands at the end.
-            room = len(tokens) + 2 < LONGEST
-            markers.append(len(tokens) if room else -1)
-            if room:
-                tokens += [self.words.marker, *sentence][: LONGEST - 1 - len(tokens)]
+            begin = len(tokens)
+            tokens = [*tokens, *sentence][: LONGEST - 1]
+            if begin < len(tokens):
+                spans.append((begin, len(tokens)))
         tokens.append(self.words.sep)
-        return tokens, [0] * len(turn) + [1] * (len(tokens) - len(turn)), markers
-
-
-def answers(turn: Turn, section: Section) -> list[int]:
-    """The sentences of a section that answer; all of it where none is named word for word."""
-    if section.place not in turn.gold:
-        return []
-    said = [plain(it) for it in turn.answer]
-    columns = [it.replace("_", " ") + ":" for it in turn.answer]
-    cells = lambda text: " ".join(text.replace("|", " ").split())
-    found = [
-        at
-        for at, sentence in enumerate(section.sentences)
-        if any(it in cells(sentence) or cells(sentence) in it for it in said)
-        or any(sentence.startswith(column) for column in columns)
-    ]
-    return found or (list(range(len(section.sentences))) if len(turn.gold) == 1 else [])
+        return tokens, [0] * len(turn) + [1] * (len(tokens) - len(turn)), spans
 
 
 @torch.no_grad()
 def candidates(network: Bert, words: Words, company: Company, most: int) -> dict[str, list[int]]:
     """The nearest sections of each turn, by the bi-encoder."""
-    sections = vectors(network, [section_tokens(words, it) for it in company.sections])
-    queries = vectors(network, [query_tokens(words, turn.query) for turn in company.turns])
-    near = (queries @ sections.T).topk(min(most, len(company.sections)))
+    sections, _ = Indexed(words, company).vectors(network)
+    near = (queries(network, words, company.turns) @ sections.T).topk(min(most, len(company.sections)))
     return {turn.id: row for turn, row in zip(company.turns, near.indices.tolist())}
 
 
-def scores(reader: Reader, pairs: Pairs, turn: list[int], sections: list[Section]) -> list[list[float]]:
-    """The scores of all sentences of these sections."""
-    rows = [pairs.row(turn, section) for section in sections]
-    return split(run(reader, rows), rows)
-
-
-def run(reader: Reader, rows) -> Tensor:
+def run(reader: Reader, rows) -> list[Tensor]:
+    """The scores of each row's sentences."""
     tokens = padded([row[0] for row in rows])
     kinds = padded([row[1] for row in rows])
-    places = [(at, place) for at, row in enumerate(rows) for place in row[2] if place >= 0]
-    return reader(tokens, kinds, torch.tensor(places))
-
-
-def split(flat: Tensor, rows) -> list[list[float]]:
-    values, found = iter(flat.float().tolist()), []
-    for row in rows:
-        found.append([next(values) if place >= 0 else float("-inf") for place in row[2]])
-    return found
+    spans = [(at, *span) for at, row in enumerate(rows) for span in row[2]]
+    return list(reader(tokens, kinds, spans).float().split([len(row[2]) for row in rows]))
 
 
 @torch.no_grad()
@@ -122,7 +100,8 @@ def measured(reader: Reader, pairs: Pairs, held: list[Company], near: dict[str, 
             if turn.kind not in ("document", "table", "unanswerable", "out_of_domain"):
                 continue
             chosen = [company.sections[at] for at in near[company.name][turn.id][:most]]
-            found = scores(reader, pairs, turn_tokens(pairs.words, turn), chosen)
+            said = turn_tokens(pairs.words, turn)
+            found = [row.tolist() for row in run(reader, [pairs.row(said, section) for section in chosen])]
             best, place, at = max((max(row), place, row.index(max(row))) for place, row in enumerate(found))
             is_right = at in answers(turn, chosen[place])
             curve.append((best, is_right, bool(turn.gold)))
@@ -148,31 +127,50 @@ def measured(reader: Reader, pairs: Pairs, held: list[Company], near: dict[str, 
     }
 
 
+def reading_loss(reader: Reader, pairs: Pairs, batch: list[tuple[Company, Turn]], near, most: int, missed: float) -> Tensor:
+    """The cross-entropy over the sentences of each turn's candidates, and none. What answers may be missed, as it will be
+    by retrieval: then none is right."""
+    rows, groups = [], []
+    for company, turn in batch:
+        chosen = negatives_and_gold(company, turn, near, most)
+        if random.random() < missed:
+            chosen = [section for section in chosen if section.place not in turn.gold]
+        said = turn_tokens(pairs.words, turn)
+        groups.append((turn, chosen, len(rows)))
+        rows += [pairs.row(said, section) for section in chosen]
+    scores = run(reader, rows)
+    loss = torch.zeros(())
+    for turn, chosen, begin in groups:
+        logits = torch.cat([*scores[begin : begin + len(chosen)], torch.zeros(1)])
+        right, before = [], 0
+        for row, section in zip(scores[begin:], chosen):
+            right += [before + at for at in answers(turn, section) if at < len(row)]
+            before += len(row)
+        loss = loss + torch.logsumexp(logits, 0) - torch.logsumexp(logits[right or [len(logits) - 1]], 0)
+    return loss / len(batch)
+
+
 def main():
     parser = argparse.ArgumentParser(prog="deploy/training/train reader", description=__doc__)
-    parser.add_argument("--model", type=Path, required=True, help="folder of all-MiniLM-L6-v2")
-    parser.add_argument("--bi-encoder", type=Path, required=True, help="folder of a trained bi-encoder")
+    parser.add_argument("--model", type=Path, required=True, help="folder of a trained bi-encoder")
     options(parser)
-    parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--out", type=Path, required=True, help="the file of its layers and score")
     parser.add_argument("--epochs", type=int, default=3)
     parser.add_argument("--rate", type=float, default=1e-4)
-    parser.add_argument("--groups", type=int, default=6, help="turns in a step")
+    parser.add_argument("--groups", type=int, default=8, help="turns in a step")
     parser.add_argument("--candidates", type=int, default=4, help="sections that a turn is read with in training")
-    parser.add_argument("--layers", type=int, default=6)
+    parser.add_argument("--missed", type=float, default=0.2, help="share of turns that are read without what answers them")
+    parser.add_argument("--layers", type=int, default=5, help="upper layers of its own")
     args = parser.parse_args()
     random.seed(args.seed)
     torch.manual_seed(args.seed)
 
     words = Words(args.model)
     trained, held = trained_and_held(args)
-    finder = Bert.pretrained(args.model)
-    raw = {it.name: candidates(finder.eval(), words, it, 12) for it in trained}
-    finder = Bert.pretrained(args.bi_encoder)
-    near = {it.name: candidates(finder.eval(), words, it, 12) for it in trained + held}
-
-    bert = Bert.pretrained(args.bi_encoder)
-    bert.layers = bert.layers[: args.layers]
-    reader = Reader(bert)
+    bert = Bert.pretrained(args.model).eval()
+    near = {it.name: candidates(bert, words, it, 16) for it in trained + held}
+    reader = Reader(bert.bfloat16(), args.layers)
+    nn.init.zeros_(reader.score.bias)
     pairs = Pairs(words)
     turns = [(it, turn) for it in trained for turn in it.turns]
     steps = [batch for _ in range(args.epochs) for batch in chunked(turns, args.groups)]
@@ -180,39 +178,15 @@ def main():
     optimiser = Optimiser(list(reader.parameters()), args.rate, len(steps))
     began, losses = time.time(), []
     for at, batch in enumerate(steps):
-        rows, targets = [], []
-        for company, turn in batch:
-            chosen = negatives_and_gold(company, turn, raw, near, args.candidates)
-            said = turn_tokens(words, turn)
-            targets.append([(len(rows) + n, answers(turn, section)) for n, section in enumerate(chosen)])
-            rows += [pairs.row(said, section) for section in chosen]
-        flat = run(reader, rows).float()
-        starts, n = [], 0
-        for row in rows:
-            starts.append(n)
-            n += sum(place >= 0 for place in row[2])
-        loss = torch.zeros(())
-        for group in targets:
-            first, last = group[0][0], group[-1][0]
-            end = starts[last + 1] if last + 1 < len(rows) else len(flat)
-            logits = torch.cat([flat[starts[first] : end], torch.zeros(1)])
-            right = [
-                starts[row] - starts[first] + place
-                for row, places in group
-                for place in places
-                if place < sum(it >= 0 for it in rows[row][2])
-            ] or [len(logits) - 1]
-            loss = loss + torch.logsumexp(logits, 0) - torch.logsumexp(logits[right], 0)
-        (loss / len(batch)).backward()
+        loss = reading_loss(reader, pairs, batch, near, args.candidates, args.missed)
+        loss.backward()
         optimiser.step()
-        losses.append(loss.item() / len(batch))
-        if (at + 1) % 100 == 0 or at + 1 == len(steps):
-            print(f"{at + 1}/{len(steps)} loss {sum(losses[-100:]) / len(losses[-100:]):.3f} {seconds(time.time() - began)}", flush=True)
+        losses.append(loss.item())
+        if (at + 1) % 50 == 0 or at + 1 == len(steps):
+            print(f"{at + 1}/{len(steps)} loss {sum(losses[-50:]) / len(losses[-50:]):.3f} {seconds(time.time() - began)}", flush=True)
         if (at + 1) % (len(steps) // args.epochs) == 0:
-            for most in (3, 5, 10):
-                print("held out, of", most, measured(reader, pairs, held, near, most), flush=True)
-            args.out.mkdir(parents=True, exist_ok=True)
-            save_file({k: v.float() for k, v in reader.state_dict().items()}, args.out / "reader.safetensors")
+            print("held out, of 4", measured(reader, pairs, held, near, 4), flush=True)
+            save_file({name: value.float() for name, value in reader.state_dict().items()}, args.out)
 
 
 def chunked(turns: list, size: int) -> list[list]:
@@ -220,18 +194,17 @@ def chunked(turns: list, size: int) -> list[list]:
     return [order[at : at + size] for at in range(0, len(order), size)]
 
 
-def negatives_and_gold(company: Company, turn: Turn, raw, near, most: int) -> list[Section]:
-    """The places that answer, and others: what the encoders confuse, now and then by chance."""
+def negatives_and_gold(company: Company, turn: Turn, near, most: int) -> list[Section]:
+    """The places that answer, and others: what the bi-encoder confuses, now and then by chance."""
     places = {section.place: n for n, section in enumerate(company.sections)}
     chosen = [places[place] for place in turn.gold]
-    confused = raw[company.name][turn.id][:8] + near[company.name][turn.id][:6]
-    pool = [at for at in dict.fromkeys(random.sample(confused, len(confused))) if at not in chosen]
+    pool = [at for at in near[company.name][turn.id] if at not in chosen]
+    # The nearer, the more often.
+    pool = [at for _, at in sorted((random.random() * (4 + rank), at) for rank, at in enumerate(pool))]
     while len(chosen) < most:
-        others = pool if pool and random.random() < 0.85 else range(len(company.sections))
-        at = random.choice(list(others))
+        at = pool.pop(0) if pool and random.random() < 0.9 else random.randrange(len(company.sections))
         if at not in chosen:
             chosen.append(at)
-        pool = [it for it in pool if it != at]
     random.shuffle(chosen)
     return [company.sections[at] for at in chosen]
 

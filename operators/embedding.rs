@@ -3,7 +3,9 @@
 //!
 //! The stage encodes the latest utterances one by one and adds them up, each weighted by recency, so
 //! that an utterance that was encoded for the previous turn need not be encoded again. It calls an
-//! encoder that takes microseconds in place, and asks any other as a model.
+//! encoder that takes microseconds in place, and asks any other as a model. Where documents or tables
+//! have vectors by the reader, it also asks the reader for the vector of the question: of the utterance,
+//! with a share of the two turns before it.
 //!
 //! Key: none. State: none. If it fails and may degrade, the turn goes on without a vector, and
 //! evidence is ranked by words alone. It sees strictly earlier utterances and the turn's own.
@@ -13,13 +15,16 @@ use std::sync::Arc;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use timely::dataflow::StreamVec;
+use turnstream_knowledge::language::Lexicon;
 use turnstream_ports::model::encoder::Encoder;
+use turnstream_ports::model::reader::Question;
 use turnstream_ports::model::{Embed, Embedding};
 use turnstream_ports::refused::{Refused, check_bound};
 use turnstream_schemas::{Fault, Stage};
 
-use crate::dialogue_vector::{LatestUtterances, embed, embedded};
+use crate::dialogue_vector::{LatestUtterances, embed, embedded, of_question};
 use crate::flow::{Embedded, Epoch, TurnInFlight};
+use crate::phrasings::{NearestPhrasings, Phrasings};
 use crate::salience::Recency;
 use crate::stage::{
     Answer, Asked, Call, CallConfig, Decide, OnFailure, Step, Streams, Without, run,
@@ -47,7 +52,8 @@ impl Default for EmbeddingConfig {
             on_failure: OnFailure::Degrade,
             utterances: 4,
             recency: Recency::default(),
-            call: CallConfig { timeout_ms: 2_000, ..CallConfig::default() },
+            // With a full queue of turns, the models of a process are busy for that long.
+            call: CallConfig { timeout_ms: 60_000, ..CallConfig::default() },
         }
     }
 }
@@ -73,8 +79,9 @@ pub fn embedding<'scope>(
     config: EmbeddingConfig,
     context: &StageContext,
 ) -> Streams<'scope, TurnInFlight> {
-    let StageContext { embed, encoder, .. } = context.clone();
-    run(turns, DialogueEmbedding { config, embed, encoder }, &context.runner)
+    let StageContext { embed, encoder, questions, phrasings, .. } = context.clone();
+    let stage = DialogueEmbedding { config, embed, encoder, questions, phrasings };
+    run(turns, stage, &context.runner)
 }
 
 /// The stage.
@@ -84,11 +91,23 @@ struct DialogueEmbedding {
     embed: Option<Arc<Embed>>,
     /// The encoder that the stage calls in place, if there is one.
     encoder: Option<Arc<dyn Encoder>>,
+    /// The reader's vectors, if there are documents or tables to search by them. There is none beside
+    /// `embed`.
+    questions: Option<Arc<Embed>>,
+    phrasings: Arc<Phrasings>,
+}
+
+/// The vectors of a turn.
+#[derive(Clone, Debug, Default, PartialEq)]
+struct TurnVectors {
+    embedded: Option<Embedded>,
+    question: Option<Embedding>,
+    taught: Arc<NearestPhrasings>,
 }
 
 impl Decide for DialogueEmbedding {
     type Turn = TurnInFlight;
-    type Decision = Option<Embedded>;
+    type Decision = TurnVectors;
 
     const STAGE: Stage = Stage::Embedding;
 
@@ -97,16 +116,23 @@ impl Decide for DialogueEmbedding {
     }
 
     fn call(&self) -> Option<Call> {
-        self.embed.clone().map(|model| Call::new(model, &self.config.call))
+        let model = self.embed.clone().or_else(|| self.questions.clone());
+        model.map(|model| Call::new(model, &self.config.call))
     }
 
-    fn begin(&self, turn: &TurnInFlight) -> Result<Step<Option<Embedded>>, Fault> {
+    fn begin(&self, turn: &TurnInFlight) -> Result<Step<TurnVectors>, Fault> {
         if self.embed.is_some() {
             let texts = self.config.latest().of(&turn.context).map(|(_, text)| text.to_owned());
             return Ok(Step::ask(texts.collect::<Vec<_>>()));
         }
-        let embed = |encoder| embed(&turn.context, encoder, self.config.latest());
-        self.encoder.as_deref().map_or(Ok(None), embed).map(Step::decided)
+        // The reader knows English.
+        let is_known = turn.context.lexicon().language() == Lexicon::english().language();
+        if self.questions.is_some() && is_known {
+            let Question { utterance, before } = turn.context.question();
+            return Ok(Step::ask([vec![utterance], before].concat()));
+        }
+        let embedded = self.in_place(turn)?;
+        Ok(Step::decided(TurnVectors { embedded, ..TurnVectors::default() }))
     }
 
     fn read(
@@ -114,18 +140,38 @@ impl Decide for DialogueEmbedding {
         turn: &TurnInFlight,
         _: &Asked,
         answer: Answer,
-    ) -> Result<Step<Option<Embedded>>, Fault> {
+    ) -> Result<Step<TurnVectors>, Fault> {
         let vectors: Vec<Embedding> = answer.of(Self::STAGE)?;
+        if self.embed.is_none() {
+            let embedded = self.in_place(turn)?;
+            let question = of_question(&vectors);
+            let nearest = question.as_deref().map(|question| self.phrasings.nearest(question));
+            let taught = Arc::new(nearest.unwrap_or_default());
+            return Ok(Step::decided(TurnVectors { embedded, question, taught }));
+        }
         let weights = self.config.latest().of(&turn.context).map(|(weight, _)| weight);
-        Ok(Step::decided(embedded(&vectors, weights)))
+        Ok(Step::decided(TurnVectors {
+            embedded: embedded(&vectors, weights),
+            ..TurnVectors::default()
+        }))
     }
 
-    fn without(&self, _: &TurnInFlight, _: Without<'_>) -> Option<Embedded> {
-        None
+    fn without(&self, _: &TurnInFlight, _: Without<'_>) -> TurnVectors {
+        TurnVectors::default()
     }
 
-    fn write(&self, turn: &mut TurnInFlight, embedding: Option<Embedded>) {
-        turn.embedding = embedding;
+    fn write(&self, turn: &mut TurnInFlight, vectors: TurnVectors) {
+        turn.embedding = vectors.embedded;
+        turn.question = vectors.question;
+        turn.taught = vectors.taught;
+    }
+}
+
+impl DialogueEmbedding {
+    /// The vectors of the encoder that is called in place, if there is one.
+    fn in_place(&self, turn: &TurnInFlight) -> Result<Option<Embedded>, Fault> {
+        let embed = |encoder| embed(&turn.context, encoder, self.config.latest());
+        self.encoder.as_deref().map_or(Ok(None), embed)
     }
 }
 

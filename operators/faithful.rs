@@ -226,7 +226,12 @@ pub(crate) mod tests {
         ];
         let column =
             |(name, value): (&str, &str)| Column { name: name.to_owned(), value: value.to_owned() };
-        TableRow { place: 1, columns: columns.map(column).into(), by_words: Score::new(0.5) }
+        TableRow {
+            place: 1,
+            columns: columns.map(column).into(),
+            by_words: Score::new(0.5),
+            by_meaning: None,
+        }
     }
 
     /// The parts of a response; `<…>` is a value.

@@ -13,12 +13,14 @@ use turnstream_knowledge::KnowledgeVersion;
 use turnstream_knowledge::language::Lexicon;
 use turnstream_knowledge::linking::Mention;
 use turnstream_ports::model::Embedding;
+use turnstream_ports::model::reader::Question;
 use turnstream_schemas::{
-    Confidence, Demand, EventTime, Evidence, Fault, GateDecision, Header, HistoryChange,
-    HistoryEntry, InputId, ModelUsed, Outcome, Passage, Plan, RecalledVia, RecordPart,
-    RefinementRound, RequestId, Scope, Score, SourceKind, Speaker, Stage, Turn, TurnId,
+    Action, Confidence, Demand, EventTime, Evidence, Fault, GateDecision, HandOffReason, Header,
+    HistoryChange, HistoryEntry, InputId, ModelUsed, Outcome, Passage, Plan, RecalledVia,
+    RecordPart, RefinementRound, RequestId, Scope, Score, SourceKind, Speaker, Stage, Turn, TurnId,
 };
 
+use crate::phrasings::NearestPhrasings;
 use crate::sources::{Source, Sources};
 
 mod in_flight;
@@ -109,6 +111,23 @@ impl TurnContext {
         self.reconstructed.as_ref().map_or(self.query(), |it| &it.query)
     }
 
+    /// The responses of the other side in the dialogue, the latest first.
+    pub fn responses_before(&self) -> impl Iterator<Item = &str> {
+        let said = self.dialogue.iter().rev().filter(|said| said.speaker == Speaker::System);
+        said.map(|said| &*said.text)
+    }
+
+    /// The turn as a question to the reader.
+    pub fn question(&self) -> Question {
+        let earlier = self.dialogue.split_last().map_or(&[][..], |(_, earlier)| earlier);
+        let last = |speaker| earlier.iter().rposition(|said| said.speaker == speaker);
+        let mut places: Vec<usize> =
+            [Speaker::System, Speaker::User].into_iter().filter_map(last).collect();
+        places.sort_unstable_by_key(|at| std::cmp::Reverse(*at));
+        let before = places.into_iter().map(|at| earlier[at].text.to_string()).collect();
+        Question { utterance: self.query().to_owned(), before }
+    }
+
     /// The recalled entries whose turns are not in the dialogue, each with its index in `recalled`.
     pub fn out_of_sight(&self) -> impl Iterator<Item = (usize, &Recalled)> {
         let in_sight = |turn_id| self.dialogue.iter().any(|said| &said.turn_id == turn_id);
@@ -170,6 +189,29 @@ pub struct Embedded {
     pub utterance: Option<Embedding>,
 }
 
+/// What a response does.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ActionDecision {
+    /// What it does.
+    pub action: Action,
+    /// Why the conversation is handed over, if it is.
+    pub hand_off: Option<HandOffReason>,
+    /// The share of answers that were right on development data with such a score; `None` if no reader
+    /// judged the evidence.
+    pub precision: Option<Score>,
+    /// The words to say; `None` if generation finds them.
+    pub said: Option<String>,
+    /// How many pieces of evidence, from the first, those words are from.
+    pub pieces: usize,
+}
+
+impl ActionDecision {
+    /// A response that does this; generation finds its words.
+    pub fn to(action: Action) -> Self {
+        Self { action, hand_off: None, precision: None, said: None, pieces: 0 }
+    }
+}
+
 /// A turn on its way through the stages, with their decisions. A part is empty until its stage has
 /// decided, and stays empty if the stage does not decide about this turn.
 #[derive(Clone, Debug)]
@@ -187,6 +229,11 @@ pub struct TurnInFlight {
     /// The vectors of the configured encoder; `None` if no encoder is configured, if it failed, or if
     /// it knows no word of the dialogue.
     pub embedding: Option<Embedded>,
+    /// The question by the reader's vectors, of length 1; `None` if nothing is searched by it. Documents
+    /// and tables are.
+    pub question: Option<Embedding>,
+    /// How near the question is to the phrasings that staff taught.
+    pub taught: Arc<NearestPhrasings>,
     /// The sources to ask, in this order; NULL until source planning, and if the turn needs no
     /// knowledge.
     pub plan: Plan,
@@ -198,6 +245,8 @@ pub struct TurnInFlight {
     pub candidates: Candidates,
     /// The evidence for the response: first what was selected, in its order.
     pub evidence: Vec<Evidence>,
+    /// What the response does; `None` until it is decided, and if the decision is off.
+    pub decision: Option<ActionDecision>,
     /// The recalled entries beyond the dialogue, weighed against the evidence; empty if nothing was
     /// weighed.
     pub history: Vec<Attended>,
@@ -229,11 +278,14 @@ impl TurnInFlight {
             missing: Arc::default(),
             gate: GateDecision::default(),
             embedding: None,
+            question: None,
+            taught: Arc::default(),
             plan: Plan::default(),
             demand: Demand::default(),
             asked: 0,
             candidates: Candidates::default(),
             evidence: Vec::new(),
+            decision: None,
             history: Vec::new(),
             draft: Draft::default(),
             refinement: Refinement::default(),
@@ -244,15 +296,15 @@ impl TurnInFlight {
     /// The demand keeps only the words that the graph lacks.
     pub fn without_knowledge(self) -> Self {
         use RecordPart::{
-            Attention, Candidates, Demand as Demanded, Evidence, Plan, Queries, Topics,
+            Attention, Candidates, Decision, Demand as Demanded, Evidence, Plan, Queries, Topics,
         };
-        let Self { context, knowledge, mentions, missing, gate, embedding, mut progress, .. } =
-            self;
-        let empty = [Plan, Queries, Topics, Demanded, Candidates, Evidence, Attention];
+        let Self { context, knowledge, mentions, missing, gate, mut progress, .. } = self;
+        let Self { embedding, taught, .. } = self;
+        let empty = [Plan, Queries, Topics, Demanded, Candidates, Evidence, Decision, Attention];
         progress.written.add(&empty);
         let demand = Demand { missing: missing.to_vec(), ..Demand::default() };
         let undecided = Self::undecided(context, knowledge);
-        Self { mentions, missing, gate, embedding, demand, progress, ..undecided }
+        Self { mentions, missing, gate, embedding, taught, demand, progress, ..undecided }
     }
 
     /// Clears the demand, for a turn whose sources are asked without one.

@@ -27,10 +27,11 @@ use turnstream_knowledge::search::{SearchConfig, search};
 use turnstream_knowledge::{Knowledge, View};
 use turnstream_ports::model::gate::LearnedGate;
 use turnstream_ports::refused::{Refused, check_fraction};
-use turnstream_schemas::{Fault, GateAnswer, GateDecision, Score, Stage};
+use turnstream_schemas::{Fault, GateAnswer, GateDecision, Score, SourceKind, Stage};
 
 use crate::flow::{Epoch, TurnContext, TurnInFlight};
 use crate::prompted::{Answered, Prompt, Prompted, PromptedConfig, Slot, material};
+use crate::source_planning;
 use crate::sources::Sources;
 use crate::stage::{Answer, Asked, Call, Decide, OnFailure, Step, Streams, Without, run};
 use crate::stage_config::StageConfig;
@@ -46,6 +47,8 @@ use learned::{Reads, used};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum GateForm {
+    /// Opens where a turn calls for documents or tables; else by rules.
+    Auto,
     /// By documented rules over words and the graph; needs no model.
     Lexical,
     /// By a trained encoder.
@@ -66,7 +69,8 @@ pub enum GateForm {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct GateConfig {
-    /// How the gate decides: `lexical` by rules; `learned` by a trained encoder, and by rules in
+    /// How the gate decides: `auto` opens for every turn that calls for documents or tables, since the
+    /// decision judges what was found, and goes by rules else; `lexical` by rules; `learned` by a trained encoder, and by rules in
     /// languages that it was not trained on; `by_source` by the encoder if the turn calls for documents
     /// or tables, by rules if it calls for a graph or a persona, and by the higher of both scores if it
     /// calls for both; `prompted` by a language model; and for comparison, `always`, `never` and
@@ -100,7 +104,7 @@ pub struct GateConfig {
 impl Default for GateConfig {
     fn default() -> Self {
         Self {
-            form: GateForm::BySource,
+            form: GateForm::Auto,
             learned: LearnedGateConfig::default(),
             after_retrieval: false,
             after_draft: false,
@@ -254,6 +258,9 @@ impl Decide for Gate {
         if self.config.after_retrieval || self.config.after_draft {
             return Ok(Step::decided(self.linked(turn, |_| whatever_the_turn(true))));
         }
+        if self.config.form == GateForm::Auto && calls_for_texts(turn, &self.sources) {
+            return Ok(Step::decided(self.linked(turn, |_| whatever_the_turn(true))));
+        }
         let judges = Judges::of_turn(&self.config, turn, &self.sources);
         let is_asked = |model: &&dyn LearnedGate| {
             judges.asks_encoder() && learned::reads(*model, &turn.context)
@@ -330,6 +337,12 @@ pub fn decide(context: &TurnContext, mentions: &[Mention], config: &GateConfig) 
         GateForm::Random => whatever_the_turn(drawn(context) < config.random_rate),
         _ => weigh(&Features::read(context, mentions), config),
     }
+}
+
+/// Whether a turn calls for documents or tables.
+fn calls_for_texts(turn: &TurnInFlight, sources: &Sources) -> bool {
+    let kinds = source_planning::kinds(turn, sources);
+    kinds.iter().any(|kind| matches!(kind, SourceKind::Documents | SourceKind::Table))
 }
 
 /// Draws a number in 0..1 for a turn. It looks random between turns, but is the same whenever the turn

@@ -7,6 +7,9 @@
 //! form has the unified model word rows of tables, checks its words, and leaves the rest to the realiser.
 //! The prompted form asks a language model. `model.name` in the response says which of them wrote it.
 //!
+//! Where the decision gives the words (sentences of the evidence, or a text of the configuration), they are
+//! the response in every form, but that a language model words an answer itself.
+//!
 //! Only the prompted form uses the turn's persona. The realiser does not: a sentence of a persona is what
 //! somebody said about somebody, not a fact of the world, and repeating to users what is known about them
 //! answers nothing. So no persona sentence is selected in a response that the realiser wrote.
@@ -38,9 +41,11 @@ use turnstream_knowledge::language::Lexicon;
 use turnstream_knowledge::{Knowledge, View};
 use turnstream_ports::model::unified::Unified;
 use turnstream_ports::refused::{Refused, check_bound};
-use turnstream_schemas::{Confidence, ConfidenceKind, Fault, FaultKind, ModelUsed, Stage};
+use turnstream_schemas::{
+    Action, Confidence, ConfidenceKind, Fault, FaultKind, ModelUsed, Score, Stage,
+};
 
-use crate::flow::{Draft, Epoch, TurnInFlight};
+use crate::flow::{ActionDecision, Draft, Epoch, TurnInFlight};
 use crate::prompted::{Answered, Prompt, Prompted, PromptedConfig, Slot, Words};
 use crate::stage::{
     Answer, Asked, Call, CallConfig, Decide, OnFailure, Step, Streams, Without, run,
@@ -49,6 +54,9 @@ use crate::stage_config::StageConfig;
 use crate::stage_context::StageContext;
 
 const STAGE: Stage = Stage::Generation;
+
+/// Who wrote a response whose words the decision gave.
+const DECISION: &str = "decision";
 
 /// The generator of the lexical form.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
@@ -185,11 +193,13 @@ struct Worded {
     thought: Option<String>,
     /// Whether the model that wrote it saw the turn's persona.
     is_persona_shown: bool,
+    /// Whether the decision gave its words.
+    is_given: bool,
 }
 
 impl Worded {
     fn by_rules(draft: Draft) -> Self {
-        Self { draft, thought: None, is_persona_shown: false }
+        Self { draft, thought: None, is_persona_shown: false, is_given: false }
     }
 }
 
@@ -209,7 +219,23 @@ impl Generation {
 
     /// The unified model, where it can word the turn.
     fn unified(&self, turn: &TurnInFlight) -> Option<&Arc<Unified>> {
-        self.unified.as_ref().filter(|_| learned::leading_row(turn).is_some())
+        let unified = self.unified.as_ref().filter(|_| self.decided(turn).is_none());
+        unified.filter(|_| learned::leading_row(turn).is_some())
+    }
+
+    /// The response whose words the decision gives. A language model words an answer itself.
+    fn decided(&self, turn: &TurnInFlight) -> Option<Draft> {
+        if self.config.generator == Generator::None {
+            return None;
+        }
+        let ActionDecision { action, said, precision, .. } = turn.decision.as_ref()?;
+        let text = said.clone()?;
+        if *action == Action::Answer && self.prompt.is_some() {
+            return None;
+        }
+        let precision = precision.filter(|_| *action == Action::Answer);
+        let of = |it: Score| Confidence { kind: ConfidenceKind::AnswerPrecision, value: it.get() };
+        Some(Draft { text, confidence: precision.map(of), model: model_of(DECISION) })
     }
 }
 
@@ -234,6 +260,9 @@ impl Decide for Generation {
     }
 
     fn begin(&self, turn: &TurnInFlight) -> Result<Step<Worded>, Fault> {
+        if let Some(said) = self.decided(turn) {
+            return Ok(Step::decided(Worded { is_given: true, ..Worded::by_rules(said) }));
+        }
         if let Some(prompt) = &self.prompt {
             return Ok(prompt.begin(self, turn));
         }
@@ -268,7 +297,13 @@ impl Decide for Generation {
     }
 
     fn write(&self, turn: &mut TurnInFlight, worded: Worded) {
-        let Worded { draft, thought, is_persona_shown } = worded;
+        let Worded { draft, thought, is_persona_shown, is_given } = worded;
+        if is_given {
+            // They are from the first pieces of evidence.
+            let pieces = turn.decision.as_ref().map_or(0, |it| it.pieces);
+            let others = turn.evidence.iter_mut().skip(pieces);
+            others.for_each(|evidence| evidence.selected = false);
+        }
         if let Some(thought) = thought {
             turn.demand.thoughts.generation = thought;
         }
@@ -297,7 +332,7 @@ impl Prompted for Generation {
         let draft = Draft { text, confidence, model };
         let shows = |prompt: &Prompt| prompt.shows(turn, Slot::Persona);
         let is_persona_shown = self.prompt.as_ref().is_some_and(shows);
-        Ok(Worded { draft, thought: Some(thought), is_persona_shown })
+        Ok(Worded { draft, thought: Some(thought), is_persona_shown, is_given: false })
     }
 }
 

@@ -11,6 +11,7 @@ use turnstream_knowledge::language::Lexicon;
 use turnstream_schemas::KnowledgeState;
 
 use crate::cross_revision::{CrossRevisionConfig, cross_revision};
+use crate::decision::{DecisionConfig, decision};
 use crate::embedding::{EmbeddingConfig, embedding};
 use crate::fact_retrieval::{FactRetrievalConfig, fact_retrieval};
 use crate::fact_selection::{FactSelectionConfig, fact_selection};
@@ -91,11 +92,13 @@ fn respond(facts: &str, dialogues: &[Vec<String>]) -> Vec<TurnInFlight> {
         );
         let (grounded, selection_faults) =
             fact_selection(retrieved, FactSelectionConfig::default(), &context);
+        let (decided, decision_faults) = decision(grounded, DecisionConfig::default(), &context);
         let (weighed, weighing_faults) =
-            integration(grounded, IntegrationConfig::default(), &context);
+            integration(decided, IntegrationConfig::default(), &context);
         let (drafted, faults) = generation(weighed, GenerationConfig::default(), &context);
         let earlier = gate_faults.concat(embedding_faults).concat(planning_faults);
         let earlier = earlier.concat(revision_faults).concat(retrieval_faults);
+        let earlier = earlier.concat(decision_faults);
         (drafted, earlier.concat(selection_faults).concat(weighing_faults).concat(faults))
     });
     assert!(failed.is_empty(), "{failed:?}");

@@ -187,7 +187,9 @@ fn refine(
         let is_anew = turn.refinement.before.is_some();
         return if is_anew { RoundDecision::TakenBack } else { RoundDecision::Done };
     }
-    if turn.plan.0.is_empty() || turn.round() >= config.steps {
+    // Words that the decision gave stay as they are.
+    let is_given = turn.decision.as_ref().and_then(|it| it.said.as_ref()) == Some(&turn.draft.text);
+    if is_given || turn.plan.0.is_empty() || turn.round() >= config.steps {
         return RoundDecision::Done;
     }
     let judged = is_relevance_judged && !progress.is_without(Stage::Relevance);

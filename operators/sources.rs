@@ -34,6 +34,10 @@ pub struct SourceConfig {
     /// one source can use those.
     #[serde(default)]
     pub sentences: Vec<String>,
+    /// Whether its words may be said to users. By default they may, but for a graph beside documents or
+    /// tables: common knowledge is no answer from a company.
+    #[serde(default)]
+    pub speak: Option<bool>,
     /// The rows of a table: a file with one JSON object per line, values by column. A relative path
     /// starts at the working directory.
     #[serde(default)]
@@ -43,9 +47,9 @@ pub struct SourceConfig {
 impl SourceConfig {
     /// A source of a kind, with everything else empty.
     pub fn of(kind: SourceKind) -> Self {
-        let (description, file) = Default::default();
+        let (description, file, speak) = Default::default();
         let (depends_on, cues, sentences) = Default::default();
-        Self { kind, description, depends_on, cues, sentences, file }
+        Self { kind, description, depends_on, cues, sentences, speak, file }
     }
 }
 
@@ -133,6 +137,20 @@ impl Sources {
     /// The source with a name.
     pub fn of_name(&self, name: &str) -> Option<&Source> {
         self.0.iter().find(|source| source.name.as_str() == name)
+    }
+
+    /// Whether there are documents or tables.
+    pub fn have_texts(&self) -> bool {
+        let of_texts =
+            |it: &Source| matches!(it.config.kind, SourceKind::Documents | SourceKind::Table);
+        self.0.iter().any(of_texts)
+    }
+
+    /// Whether what sources of a kind know may be said to users.
+    pub fn speak_of(&self, kind: SourceKind) -> bool {
+        let by_default = kind != SourceKind::Graph || !self.have_texts();
+        let mut of_kind = self.0.iter().filter(|source| source.config.kind == kind);
+        of_kind.all(|source| source.config.speak.unwrap_or(by_default))
     }
 
     /// Whether a plan asks the graph.

@@ -6,12 +6,14 @@ use turnstream_knowledge::Knowledge;
 use turnstream_ports::documents::SearchDocuments;
 use turnstream_ports::model::encoder::Encoder;
 use turnstream_ports::model::gate::LearnedGate;
+use turnstream_ports::model::reader::Read;
 use turnstream_ports::model::unified::Unified;
 use turnstream_ports::model::{Embed, Listener, Score};
 
 use crate::attention::Attention;
 use crate::judge::Judge;
 use crate::meaning::FactMeaning;
+use crate::phrasings::Phrasings;
 use crate::prompted::Prompting;
 use crate::sources::Sources;
 use crate::stage::StageRunner;
@@ -41,6 +43,12 @@ pub struct StageContext {
     /// The encoder that embeds dialogues if there is no `embed`. It takes microseconds, so stages call
     /// it in place.
     pub encoder: Option<Arc<dyn Encoder>>,
+    /// The reader's vectors of questions, if documents or tables are searched by them.
+    pub questions: Option<Arc<Embed>>,
+    /// The reader of questions and sections, if the decision asks it.
+    pub reader: Option<Arc<Read>>,
+    /// How customers ask, as staff taught it.
+    pub phrasings: Arc<Phrasings>,
     /// Ranks facts by meaning, if facts have vectors.
     pub meaning: Option<FactMeaning>,
     /// The unified model, if one is configured.

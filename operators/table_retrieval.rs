@@ -1,7 +1,7 @@
 //! Table retrieval finds the rows of a table that answer the turn.
 //!
 //! It searches the rows of the planned table for the current utterance, by words (BM25 over each row as
-//! `column = value`). If the table depends on other sources, it also searches for their evidence; and if
+//! `column = value`) and, where the rows have vectors by the reader, by meaning. If the table depends on other sources, it also searches for their evidence; and if
 //! that evidence names values of rows that were found, only those rows remain.
 //!
 //! Key: none. State: none; the rows are those that existed when the process started. If it fails and may
@@ -16,6 +16,7 @@ use turnstream_ports::refused::{Refused, check_bound, check_fraction};
 use turnstream_schemas::{Evidence, EvidenceId, Fault, Score, SourceName, Stage, TableRow};
 
 use crate::flow::{Epoch, TurnInFlight};
+use crate::fusion::{Fused, fuse};
 use crate::sources::Sources;
 use crate::stage::{DecideByRules, OnFailure, Streams, Without, run};
 use crate::stage_config::StageConfig;
@@ -34,18 +35,32 @@ pub struct TableRetrievalConfig {
     pub max_rows: u32,
     /// Least likeness of a row that becomes evidence; 0..=1.
     pub min_score: f64,
+    /// The share of words in a row's likeness, against meaning; 0..=1.
+    pub word_share: f64,
+    /// Tables of at most so many rows are also searched by meaning, 0..=100000. The reader turns each row
+    /// into a vector when the process starts, some twenty milliseconds a row.
+    pub max_encoded_rows: u32,
 }
 
 impl Default for TableRetrievalConfig {
     fn default() -> Self {
-        Self { on_failure: OnFailure::Degrade, max_rows: 5, min_score: 0.05 }
+        Self {
+            on_failure: OnFailure::Degrade,
+            max_rows: 5,
+            min_score: 0.05,
+            word_share: 0.3,
+            max_encoded_rows: 1_000,
+        }
     }
 }
 
 impl StageConfig for TableRetrievalConfig {
     fn check(&self) -> Result<(), Refused> {
         check_bound(STAGE, "max_rows", self.max_rows, 1024)?;
-        check_fraction(STAGE, "min_score", self.min_score)
+        check_fraction(STAGE, "min_score", self.min_score)?;
+        check_fraction(STAGE, "word_share", self.word_share)?;
+        // 0 is allowed: no table is then searched by meaning.
+        check_bound(STAGE, "max_encoded_rows", self.max_encoded_rows.max(1), 100_000)
     }
 }
 
@@ -104,20 +119,31 @@ pub fn retrieve(
 ) -> Vec<Evidence> {
     let given: Vec<&str> = given.iter().map(|found| &*found.text).collect();
     let asked = [&given[..], &[turn.context.completed_query()]].concat().join(" ");
-    let found = table.search(&asked, &given, config.max_rows as usize);
-    let found = found.into_iter().filter(|(_, score)| *score >= config.min_score);
-    let evidence = |(at, score): (u32, f64)| {
-        let row = table.row(at)?;
-        let (place, score) = (at + 1, Score::new(score));
+    let id = |at: u32| EvidenceId(format!("{}/{}", source.as_str(), at + 1));
+    let nearer = |(at, cosine): (u32, f64)| (at, cosine.max(turn.taught.of(&id(at))));
+    let by_meaning = turn
+        .question
+        .as_deref()
+        .map(|question| table.by_meaning(question).into_iter().map(nearer).collect::<Vec<_>>());
+    // What another source gave is named, and not meant.
+    let by_meaning = by_meaning.filter(|found| !found.is_empty() && given.is_empty());
+    let by_words = table.search(&asked, &given, config.max_rows as usize);
+    let found = fuse(Some(by_words), by_meaning, config.word_share).into_iter();
+    let found = found.filter(|it| it.score >= config.min_score).take(config.max_rows as usize);
+    let evidence = |found: Fused| {
+        let row = table.row(found.at)?;
+        let (place, score) = (found.at + 1, Score::new(found.score));
+        let by_words = Score::new(found.by_words.unwrap_or(0.0));
+        let by_meaning = found.by_meaning.map(Score::new);
         Some(Evidence {
-            id: EvidenceId(format!("{}/{place}", source.as_str())),
+            id: id(found.at),
             source: source.clone(),
             text: row.text.clone(),
             set: None,
             fact: None,
             document: None,
             persona: None,
-            row: Some(TableRow { place, columns: row.columns.clone(), by_words: score }),
+            row: Some(TableRow { place, columns: row.columns.clone(), by_words, by_meaning }),
             relevance: score,
             consistency: None,
             attention: None,

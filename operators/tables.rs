@@ -11,9 +11,17 @@ use std::sync::Arc;
 use rustc_hash::FxHashMap;
 use serde_json::{Map, Value};
 use turnstream_knowledge::terms::terms;
+use turnstream_ports::model::encoder::{EncodeError, Encoder};
 use turnstream_schemas::{Column, SourceName};
 
 use crate::bm25::{Bag, Statistics};
+
+mod said;
+
+pub use said::said;
+
+/// How the column is called that says what a row is about.
+const NAMES: [&str; 5] = ["name", "title", "product", "名称", "名字"];
 
 /// The tables of a process, by the name of their source.
 pub type Tables = BTreeMap<SourceName, Arc<Table>>;
@@ -45,6 +53,19 @@ impl Row {
             columns.iter().map(|it| format!("{} = {}", it.name, it.value)).collect();
         Self { text: pairs.join(", "), columns }
     }
+
+    /// The text that a vector stands for: what the row is about, then its columns.
+    fn to_encode(&self) -> String {
+        let title = subject(&self.columns).map_or("", |it| &it.value);
+        let cells = self.columns.iter().map(|it| format!("{}: {}", it.name, it.value));
+        std::iter::once(title.to_owned()).chain(cells).collect::<Vec<_>>().join(" ")
+    }
+}
+
+/// The column that says what a row is about: the one that is called so, else the first.
+pub fn subject(columns: &[Column]) -> Option<&Column> {
+    let named = |column: &&Column| NAMES.contains(&column.name.as_str());
+    columns.iter().find(named).or(columns.first())
 }
 
 /// A table whose rows can be searched.
@@ -55,6 +76,8 @@ pub struct Table {
     statistics: Statistics<String>,
     /// Maps a term to the rows that have it, rising.
     holders: FxHashMap<String, Vec<u32>>,
+    /// The vectors of the rows, one after the other; empty if they have none.
+    vectors: Vec<f32>,
 }
 
 impl Table {
@@ -72,7 +95,29 @@ impl Table {
         }
         let bags: Vec<Bag<String>> =
             of_rows.into_iter().map(|terms| terms.into_iter().collect()).collect();
-        Self { statistics: Statistics::of(&bags), rows, bags, holders }
+        let (statistics, vectors) = (Statistics::of(&bags), Vec::new());
+        Self { statistics, rows, bags, holders, vectors }
+    }
+
+    /// The table with vectors of its rows, by which they are found for their meaning too.
+    ///
+    /// # Errors
+    /// The encoder failed.
+    pub fn with_vectors(mut self, encoder: &dyn Encoder) -> Result<Self, EncodeError> {
+        let texts: Vec<String> = self.rows.iter().map(Row::to_encode).collect();
+        let texts: Vec<&str> = texts.iter().map(String::as_str).collect();
+        encoder.encode(&texts, &mut self.vectors)?;
+        Ok(self)
+    }
+
+    /// The cosine of each row with a question, 0..=1; empty if the rows have no vectors of its length.
+    pub fn by_meaning(&self, question: &[f32]) -> Vec<(u32, f64)> {
+        if self.vectors.len() != self.rows.len() * question.len() {
+            return Vec::new();
+        }
+        let cosine = |row: &[f32]| row.iter().zip(question).map(|(a, b)| a * b).sum::<f32>();
+        let rows = self.vectors.chunks_exact(question.len().max(1));
+        (0..).zip(rows.map(|row| f64::from(cosine(row).clamp(0.0, 1.0)))).collect()
     }
 
     /// How many rows there are.
@@ -83,6 +128,17 @@ impl Table {
     /// Whether there are no rows.
     pub fn is_empty(&self) -> bool {
         self.rows.is_empty()
+    }
+
+    /// The place of the row whose first column has this value, from 0.
+    pub fn place_of(&self, id: &str) -> Option<u32> {
+        let is_it = |row: &Row| row.columns.first().is_some_and(|column| column.value == id);
+        self.rows.iter().position(is_it).and_then(|at| u32::try_from(at).ok())
+    }
+
+    /// Whether its rows have vectors.
+    pub fn has_vectors(&self) -> bool {
+        !self.vectors.is_empty()
     }
 
     /// A row by its place, from 0.

@@ -10,6 +10,8 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use crate::response::Action;
+
 /// The gate's answer (RAGate-Prompt).
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
@@ -46,6 +48,20 @@ pub struct ConsistencyAnswer {
     /// or has nothing to do with it) to 10 (the response says it).
     #[schemars(length(max = 32), inner(range(max = 10)))]
     pub consistency: Vec<u32>,
+}
+
+/// The decision's answer.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct DecisionAnswer {
+    /// What the reply does.
+    pub action: Action,
+    /// The words to the customer; empty where it declines or hands off.
+    #[schemars(length(max = 800))]
+    pub reply: String,
+    /// The numbers of the evidence that an answer rests on, the most important first.
+    #[schemars(length(max = 8))]
+    pub evidence: Vec<u32>,
 }
 
 /// Query production's answer (DCRAG eq 1, 2).

@@ -88,6 +88,9 @@ pub struct TableRow {
     pub columns: Vec<Column>,
     /// The likeness of its words and the query's by BM25, 0..=1.
     pub by_words: Score,
+    /// The cosine of the row and the question, 0..=1, if meaning found it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub by_meaning: Option<Score>,
 }
 
 /// One piece of evidence, with everything that the engine knows about it.

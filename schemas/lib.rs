@@ -42,8 +42,8 @@ pub mod turn;
 pub mod views;
 
 pub use answers::{
-    ConsistencyAnswer, GateAnswer, PlanAnswer, QueriesAnswer, RelevanceAnswer, RevisionAnswer,
-    SelectionAnswer, TopicsAnswer,
+    ConsistencyAnswer, DecisionAnswer, GateAnswer, PlanAnswer, QueriesAnswer, RelevanceAnswer,
+    RevisionAnswer, SelectionAnswer, TopicsAnswer,
 };
 pub use demand::{
     Demand, ExplicitQuery, ImplicitQuery, Queries, Revision, RevisionKind, Span, Thoughts, Topic,
@@ -68,7 +68,9 @@ pub use model::ModelUsed;
 pub use outcome::{DeadLetter, Header, Outcome, Recorded, RecordedReason};
 pub use plan::{Plan, SourceKind};
 pub use refinement::{RefinementRound, ScoredEvidence};
-pub use response::{Confidence, ConfidenceKind, GateDecision, KnowledgeState, Response};
+pub use response::{
+    Action, Confidence, ConfidenceKind, GateDecision, HandOffReason, KnowledgeState, Response,
+};
 pub use stages::{RecordPart, Stage, StageRow};
 pub use turn::{Extra, Speaker, Turn, TurnKind};
 pub use views::{ViewKey, ViewName, ViewValue};

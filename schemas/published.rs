@@ -58,6 +58,7 @@ published! {
     "answer-topics", crate::TopicsAnswer, "what a language model answers topic planning";
     "answer-revision", crate::RevisionAnswer, "what a language model answers cross revision";
     "answer-relevance", crate::RelevanceAnswer, "what a language model answers relevance";
+    "answer-decision", crate::DecisionAnswer, "what a language model answers the decision";
     "answer-consistency", crate::ConsistencyAnswer, "what a language model answers consistency";
     "answer-selection", crate::SelectionAnswer, "what a language model answers fact selection";
 }

@@ -42,6 +42,8 @@ pub enum ConfidenceKind {
     LowestLogProbability,
     /// The mean relevance of the facts that a model-free response states, 0..=1.
     MeanRelevance,
+    /// The share of answers that were right on development data where the evidence fitted as well, 0..=1.
+    AnswerPrecision,
 }
 
 /// How sure the generator was.
@@ -51,6 +53,76 @@ pub struct Confidence {
     pub kind: ConfidenceKind,
     /// The value of the measure.
     pub value: f64,
+}
+
+/// What a response does.
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema,
+)]
+#[serde(rename_all = "snake_case")]
+pub enum Action {
+    /// Answers from the evidence.
+    Answer,
+    /// Asks one question back, which names what is missing.
+    Ask,
+    /// Says that nothing in the knowledge answers.
+    Decline,
+    /// Hands the conversation over to a person.
+    HandOff,
+    /// Greets, thanks, says good-bye, or keeps the conversation going.
+    Social,
+}
+
+impl Action {
+    /// All actions.
+    pub const ALL: [Self; 5] =
+        [Self::Answer, Self::Ask, Self::Decline, Self::HandOff, Self::Social];
+
+    /// The name in records and metrics.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Answer => "answer",
+            Self::Ask => "ask",
+            Self::Decline => "decline",
+            Self::HandOff => "hand_off",
+            Self::Social => "social",
+        }
+    }
+}
+
+/// Why a conversation is handed over to a person.
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema,
+)]
+#[serde(rename_all = "snake_case")]
+pub enum HandOffReason {
+    /// The user asked for a person.
+    Asked,
+    /// The user complains of repeated trouble, or is angry.
+    Complaint,
+    /// The user speaks of danger to people: self-harm, a threat, an emergency.
+    Safety,
+    /// Nothing was found for the user's last turns.
+    NothingFound,
+    /// Staff taught to hand over turns like this one.
+    Taught,
+}
+
+impl HandOffReason {
+    /// All reasons.
+    pub const ALL: [Self; 5] =
+        [Self::Asked, Self::Complaint, Self::Safety, Self::NothingFound, Self::Taught];
+
+    /// The name in records and metrics.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Asked => "asked",
+            Self::Complaint => "complaint",
+            Self::Safety => "safety",
+            Self::NothingFound => "nothing_found",
+            Self::Taught => "taught",
+        }
+    }
 }
 
 /// The state of the knowledge that a response was made from.
@@ -84,6 +156,16 @@ pub struct Response {
     pub turn_id: TurnId,
     /// The words of the response. Empty only from the generator `none`.
     pub text: String,
+    /// What the response does; absent if the decision is off.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub action: Option<Action>,
+    /// Why the conversation is handed over; present with the action `hand_off`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub hand_off: Option<HandOffReason>,
+    /// The share of answers that were right on development data where the best evidence fitted as well
+    /// as here, 0..=1; absent if no reader judged the evidence.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub answer_precision: Option<Score>,
     /// Whether the turn needs knowledge.
     pub gate: GateDecision,
     /// The knowledge that it demands; empty if the gate decided against retrieval.

@@ -31,6 +31,8 @@ pub enum RecordPart {
     Candidates,
     /// The evidence with its selection.
     Evidence,
+    /// What the response does, and what it is to say.
+    Decision,
     /// The attention of recalled entries.
     Attention,
     /// The response.
@@ -118,7 +120,9 @@ stages! {
     /// Whether the turn needs knowledge.
     Gate {
         name: "gate", word: "gate",
-        forms: ["lexical", "learned", "by_source", "prompted", "always", "never", "random"],
+        forms: [
+            "auto", "lexical", "learned", "by_source", "prompted", "always", "never", "random"
+        ],
         prompted: Some("gate"), on_failure: Some("degrade"), is_counted: true,
         reads: [Dialogue, Recalled], writes: [Concepts, Gate],
     }
@@ -192,17 +196,25 @@ stages! {
         reads: [Dialogue, Recalled, Plan, Queries, Topics, Candidates],
         writes: [Candidates, Evidence],
     }
+    /// Whether the response answers, asks, declines, hands over or is social.
+    Decision {
+        name: "decision", word: "decision", forms: ["learned", "lexical", "prompted", "off"],
+        prompted: Some("decision"), on_failure: Some("lexical"), is_counted: true,
+        reads: [Dialogue, Recalled, Evidence], writes: [Evidence, Decision],
+    }
     /// Evidence and history weighed together, and cut to a budget.
     Integration {
         name: "integration", word: "integration", forms: ["lexical", "learned", "off"],
         prompted: None, on_failure: Some("degrade"), is_counted: true,
-        reads: [Dialogue, Recalled, Evidence], writes: [Evidence, Attention],
+        reads: [Dialogue, Recalled, Evidence, Decision], writes: [Evidence, Attention],
     }
     /// The response.
     Generation {
         name: "generation", word: "generation", forms: ["lexical", "learned", "prompted"],
         prompted: Some("generation"), on_failure: Some("dead_letter"), is_counted: true,
-        reads: [Dialogue, Recalled, Concepts, Queries, Topics, Demand, Evidence, Attention],
+        reads: [
+            Dialogue, Recalled, Concepts, Queries, Topics, Demand, Evidence, Decision, Attention
+        ],
         writes: [Demand, Evidence, Draft],
     }
     /// How well each piece of evidence and the response agree.
@@ -210,13 +222,13 @@ stages! {
         name: "consistency", word: "consistency",
         forms: ["off", "lexical", "learned", "prompted"],
         prompted: Some("consistency"), on_failure: Some("degrade"), is_counted: true,
-        reads: [Dialogue, Recalled, Evidence, Draft], writes: [Evidence],
+        reads: [Dialogue, Recalled, Evidence, Decision, Draft], writes: [Evidence],
     }
     /// The response made anew from other evidence.
     SelfRefinement {
         name: "self_refinement", word: "refinement", forms: [],
         prompted: None, on_failure: Some("degrade"), is_counted: true,
-        reads: [Plan, Demand, Evidence, Attention, Draft],
+        reads: [Plan, Demand, Evidence, Decision, Attention, Draft],
         writes: [Demand, Evidence, Attention, Draft, Refinement],
     }
 }

@@ -60,3 +60,36 @@ fn an_encoder_that_fails_is_gone_without() {
         assert_eq!(turn.progress.without(), [Stage::Embedding]);
     }
 }
+
+#[test]
+fn a_question_has_a_share_of_the_turns_before_it() {
+    let graph = graph("sea HasA fish 1");
+    let lines = ["u: bread", "s: the sea", "u: sea"];
+    for (lines, question) in [
+        (&lines[..], Some([1.5, 0.5])),
+        (&["u: sea"], Some([1.0, 0.0])),
+        // The reader knows English.
+        (&["u: 海"], None),
+    ] {
+        let turn = scene(lines, &graph);
+        let graph = Arc::clone(&graph);
+        let (mut values, faults): (Vec<TurnInFlight>, _) = run_dataflow(vec![turn], move |turns| {
+            let questions = Some(Arc::new(CountingElsewhere::default()) as _);
+            let encoder: Option<Arc<dyn Encoder>> = Some(Arc::new(Counting));
+            let context = StageContext { questions, encoder, ..stage_context(&graph) };
+            context.runner.awaited.ask(RequestId { partition: 0, generation: 1, offset: 0 });
+            embedding(turns, config(), &context)
+        });
+        assert!(faults.is_empty());
+        let turn = values.pop().expect("a turn");
+        let length = |it: [f32; 2]| (it[0] * it[0] + it[1] * it[1]).sqrt();
+        let expected = question.map(|it| it.map(|number| number / length(it)).to_vec());
+        let found = turn.question.map(|it| it.to_vec());
+        let close = |(a, b): (&f32, &f32)| (a - b).abs() < 1e-6;
+        let fits = match (&found, &expected) {
+            (Some(found), Some(expected)) => found.iter().zip(expected).all(close),
+            (found, expected) => found.is_none() && expected.is_none(),
+        };
+        assert!(fits, "{lines:?}: {found:?} is not {expected:?}");
+    }
+}

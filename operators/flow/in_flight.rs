@@ -92,7 +92,12 @@ impl InFlight for TurnInFlight {
             (RecordPart::Dialogue, Arc::ptr_eq(&self.context, &was.context)),
             (RecordPart::Concepts, self.mentions == was.mentions && self.missing == was.missing),
             (RecordPart::Gate, self.gate == was.gate),
-            (RecordPart::Embedding, self.embedding == was.embedding),
+            (
+                RecordPart::Embedding,
+                self.embedding == was.embedding
+                    && self.question == was.question
+                    && Arc::ptr_eq(&self.taught, &was.taught),
+            ),
             (RecordPart::Plan, self.plan == was.plan && self.asked == was.asked),
             (
                 RecordPart::Queries,
@@ -106,6 +111,7 @@ impl InFlight for TurnInFlight {
             (RecordPart::Demand, demanded(self) == demanded(was)),
             (RecordPart::Candidates, self.candidates == was.candidates),
             (RecordPart::Evidence, self.evidence == was.evidence),
+            (RecordPart::Decision, self.decision == was.decision),
             (RecordPart::Attention, self.history == was.history),
             (RecordPart::Draft, self.draft == was.draft),
             (RecordPart::Refinement, self.refinement == was.refinement),

@@ -116,7 +116,8 @@ fn the_stage_links_decides_and_names_the_knowledge_of_every_turn() {
     let turns = vec![Arc::new(context(&["u: Where is coffee?"])), Arc::new(context(&["u: Hi"]))];
     let of_stages = Arc::clone(&graph);
     let (passed, failed) = run_dataflow(turns, move |turns| {
-        gate(turns, GateConfig::default(), &stage_context(&of_stages))
+        let config = GateConfig { form: GateForm::Lexical, ..GateConfig::default() };
+        gate(turns, config, &stage_context(&of_stages))
     });
     assert!(failed.is_empty());
     let retrieve: Vec<bool> = passed.iter().map(|turn: &TurnInFlight| turn.gate.retrieve).collect();
@@ -248,7 +249,7 @@ fn sources_of(kinds: &[SourceKind]) -> Sources {
 
 #[test]
 fn each_source_is_judged_by_who_was_made_for_its_knowledge() {
-    let config = GateConfig::default();
+    let config = GateConfig { form: GateForm::BySource, ..GateConfig::default() };
     let asked = |kinds: &[SourceKind]| {
         let judges = Judges::new(&config, &sources_of(kinds));
         (judges.asks_encoder(), judges.definitions().join(" "))
@@ -263,6 +264,21 @@ fn each_source_is_judged_by_who_was_made_for_its_knowledge() {
     let own = GateConfig { form: GateForm::BySource, ..learned_config(&["words"]) };
     let judges = Judges::new(&own, &sources_of(&tables));
     assert_eq!(judges.definitions(), ["words"]);
+}
+
+#[test]
+fn by_default_no_turn_is_kept_from_documents_and_tables() {
+    let opened = |kinds: &[SourceKind]| {
+        let (graph, sources) = (graph(FACTS), Arc::new(sources_of(kinds)));
+        let (passed, _) = run_dataflow(vec![Arc::new(context(&["u: Thanks!"]))], move |turns| {
+            let sources = Arc::clone(&sources);
+            let context = StageContext { sources, ..with_gate(&graph, false) };
+            gate(turns, GateConfig::default(), &context)
+        });
+        passed.iter().all(|turn: &TurnInFlight| turn.gate.retrieve)
+    };
+    assert!(opened(&[SourceKind::Documents]) && opened(&[SourceKind::Graph, SourceKind::Table]));
+    assert!(!opened(&[SourceKind::Graph]), "small talk needs no common knowledge");
 }
 
 #[test]

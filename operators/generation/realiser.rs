@@ -5,7 +5,7 @@ use turnstream_knowledge::View;
 use turnstream_knowledge::language::{Lexicon, has_han};
 use turnstream_knowledge::linking::Mention;
 use turnstream_knowledge::small_talk::{SmallTalk, SmallTalkReading, small_talk_in, spoken_words};
-use turnstream_schemas::{Evidence, FactStatement, RecalledVia, Speaker};
+use turnstream_schemas::{Action, Evidence, FactStatement, RecalledVia, Speaker};
 
 use super::GenerationConfig;
 use super::chinese;
@@ -144,7 +144,9 @@ impl<'a> Turn<'a> {
 
     /// Whether the turn only keeps the conversation going.
     pub(super) fn is_small_talk(&self) -> bool {
+        let decided = self.in_flight.decision.as_ref();
         self.small_talk.share >= SMALL_TALK_SHARE
+            || decided.is_some_and(|it| it.action == Action::Social)
     }
 
     /// The acts of its small talk.

@@ -7,29 +7,22 @@ use turnstream_schemas::{Column, TableRow};
 use turnstream_knowledge::language::Lexicon;
 use turnstream_knowledge::terms::terms;
 
+use crate::tables::{self, subject};
+
 /// Most columns in one response.
 const MOST_COLUMNS: usize = 3;
 
 /// Says the columns of a row whose names share a term with the question, or the first few where none does.
-/// The first column names what the row is about. `None` where there is no other column.
+/// `None` where there is no column beside the one that names what the row is about.
 pub(super) fn said(row: &TableRow, asked: &BTreeSet<String>, lexicon: &Lexicon) -> Option<String> {
-    let (subject, others) = row.columns.split_first()?;
+    let subject = subject(&row.columns)?;
+    let others = || row.columns.iter().filter(|column| column.name != subject.name);
     let is_asked = |column: &&Column| terms(&column.name).iter().any(|term| asked.contains(term));
-    let mut columns: Vec<&Column> = others.iter().filter(is_asked).take(MOST_COLUMNS).collect();
+    let mut columns: Vec<&Column> = others().filter(is_asked).take(MOST_COLUMNS).collect();
     if columns.is_empty() {
-        columns = others.iter().take(MOST_COLUMNS).collect();
+        columns = others().take(MOST_COLUMNS).collect();
     }
-    let (last, first) = columns.split_last()?;
-    let subject = &subject.value;
-    if lexicon.language() == Lexicon::chinese().language() {
-        let pairs: Vec<String> =
-            columns.iter().map(|it| format!("{}是{}", it.name, it.value)).collect();
-        return Some(format!("{subject}：{}。", pairs.join("，")));
-    }
-    let pair = |column: &Column| format!("{} is {}", column.name, column.value);
-    let first: Vec<String> = first.iter().map(|column| pair(column)).collect();
-    let and = if first.is_empty() { "" } else { " and " };
-    Some(format!("For {subject}: {}{and}{}.", first.join(", "), pair(last)))
+    tables::said(&row.columns, &columns, lexicon)
 }
 
 #[cfg(test)]
@@ -44,7 +37,7 @@ mod tests {
             value: (*value).to_owned(),
         };
         let columns = columns.iter().map(column).collect();
-        TableRow { place: 1, columns, by_words: Score::new(0.5) }
+        TableRow { place: 1, columns, by_words: Score::new(0.5), by_meaning: None }
     }
 
     fn answer(columns: &[(&str, &str)], asked: &str) -> Option<String> {

@@ -142,6 +142,28 @@ fn history_is_used() {
 }
 
 #[test]
+fn what_the_decision_words_is_said_and_only_its_evidence_selected() {
+    let (mut turn, graph) = grounded(context(&["u: and coffee?"]), &["coffee Causes insomnia"; 3]);
+    let said = Some("It keeps awake.".to_owned());
+    let precision = Some(Score::new(0.7));
+    let decided =
+        ActionDecision { said, precision, pieces: 2, ..ActionDecision::to(Action::Answer) };
+    turn.decision = Some(decided);
+    let (drafted, faults) = run_dataflow(vec![turn], move |turns| {
+        generation(turns, GenerationConfig::default(), &stage_context(&graph))
+    });
+    assert!(faults.is_empty());
+    let [turn]: &[TurnInFlight; 1] = drafted[..].try_into().expect("a turn");
+    assert_eq!((&*turn.draft.text, &*turn.draft.model.name), ("It keeps awake.", "decision"));
+    assert_eq!(
+        turn.draft.confidence.map(|it| (it.kind, it.value)),
+        Some((ConfidenceKind::AnswerPrecision, 0.7))
+    );
+    let selected: Vec<bool> = turn.evidence.iter().map(|it| it.selected).collect();
+    assert_eq!(selected, [true, true, false]);
+}
+
+#[test]
 fn it_asks_on_to_a_new_topic() {
     let (mut grounded, graph) = grounded(context(&["u: coffee?"]), &["coffee Causes insomnia"]);
     let topic = |concept: &str| Topic {

@@ -11,7 +11,7 @@
 //! changes, and a [`View`] adds both up as of one [`KnowledgeVersion`].
 //!
 //! [`language`] has lemmas and word lists. [`linking`] and [`mod@search`] find the concepts that an
-//! utterance names. [`terms`] are the units that BM25 counts. [`small_talk`] recognises utterances
+//! utterance names. [`terms`] are the units that BM25 counts. [`mod@sentences`] are what can be said from a text. [`small_talk`] recognises utterances
 //! that ask for nothing.
 
 mod builder;
@@ -36,6 +36,7 @@ mod whole;
 pub mod language;
 pub mod linking;
 pub mod search;
+pub mod sentences;
 pub mod small_talk;
 pub mod terms;
 

@@ -52,6 +52,11 @@ pub trait SearchDocuments: Send + Sync {
     /// Numbers per vector; `None` if the chunks were imported without an encoder.
     fn dimensions(&self) -> Option<usize>;
 
+    /// Whether the vectors are the reader's, by which questions have vectors of their own.
+    fn are_by_reader(&self) -> bool {
+        false
+    }
+
     /// The `limit` chunks whose vectors are most similar to `query`, ordered as in
     /// [`Self::by_words`].
     ///

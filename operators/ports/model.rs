@@ -18,6 +18,7 @@ pub mod calibration;
 pub mod encoder;
 pub mod gate;
 pub mod matrix;
+pub mod reader;
 pub mod scripted;
 pub mod unified;
 

@@ -5,8 +5,8 @@ use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 use turnstream_schemas::{
-    ConsistencyAnswer, GateAnswer, PlanAnswer, QueriesAnswer, RelevanceAnswer, RevisionAnswer,
-    SelectionAnswer, TopicsAnswer,
+    ConsistencyAnswer, DecisionAnswer, GateAnswer, PlanAnswer, QueriesAnswer, RelevanceAnswer,
+    RevisionAnswer, SelectionAnswer, TopicsAnswer,
 };
 
 /// Longest piece of an answer that an error message repeats, in characters.
@@ -88,6 +88,10 @@ impl PromptAnswer for PlanAnswer {
 }
 
 impl PromptAnswer for RelevanceAnswer {
+    const THOUGHT: Option<&'static str> = None;
+}
+
+impl PromptAnswer for DecisionAnswer {
     const THOUGHT: Option<&'static str> = None;
 }
 

@@ -50,6 +50,7 @@ shipped! {
         Some(include_str!("../prompts/zh/relevance.txt"));
     "fact_selection", FactSelection, "fact_selection.txt",
         Some(include_str!("../prompts/zh/fact_selection.txt"));
+    "decision", Decision, "decision.txt", Some(include_str!("../prompts/zh/decision.txt"));
     "generation", Generation, "generation.txt",
         Some(include_str!("../prompts/zh/generation.txt"));
     "generation_plain", Generation, "generation_plain.txt", None;

@@ -117,6 +117,7 @@ impl Slot {
                 Self::Facts,
                 Self::Passages,
             ],
+            Stage::Decision => &[Self::Dialogue, Self::Recalled, Self::Persona, Self::Evidence],
             Stage::Consistency => &[Self::Response, Self::Evidence, Self::Dialogue],
             Stage::History => &[Self::Exchanges],
             _ => &[Self::Dialogue, Self::Recalled],

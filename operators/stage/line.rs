@@ -43,6 +43,7 @@ pub(super) fn open(model: AskedModel, wake: Arc<dyn Fn() + Send + Sync>) -> Box<
         AskedModel::Vectors(model) => Box::new(ToModel::new(model, wake)),
         AskedModel::Scores(model) => Box::new(ToModel::new(model, wake)),
         AskedModel::Unified(model) => Box::new(ToModel::new(model, wake)),
+        AskedModel::Reading(model) => Box::new(ToModel::new(model, wake)),
     }
 }
 

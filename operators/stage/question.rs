@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use turnstream_ports::model::reader::{Read, ReadRequest, Reading};
 use turnstream_ports::model::unified::{Unified, UnifiedAnswer, UnifiedRequest};
 use turnstream_ports::model::{
     Embed, EmbedRequest, Embedding, Generate, GenerateRequest, Generated, Score, ScoreRequest,
@@ -100,6 +101,8 @@ ports! {
     Scores: Score, ScoreRequest => Vec<f32>;
     /// One plan, relevance or response per request, by the unified model.
     Unified: Unified, Vec<UnifiedRequest> => Vec<UnifiedAnswer>;
+    /// One reading per question, by the reader.
+    Reading: Read, Vec<ReadRequest> => Vec<Reading>;
 }
 
 /// The error for a request or an answer whose port is not that of the stage's model.

@@ -4,7 +4,7 @@ use serde_json::json;
 
 use super::*;
 use crate::tables::{Row, Tables};
-use crate::testing::{asking_source, graph, run_dataflow, scene, stage_context};
+use crate::testing::{Counting, asking_source, graph, run_dataflow, scene, stage_context};
 
 fn tables() -> Tables {
     let row = |item: &str, price| {
@@ -54,4 +54,20 @@ fn bounds_hold() {
     assert!(found("a lamp", "elsewhere", &TableRetrievalConfig::default()).is_empty());
     let wrong = TableRetrievalConfig { min_score: 2.0, ..Default::default() };
     assert!(wrong.check().unwrap_err().to_string().contains("table_retrieval.min_score"));
+}
+
+#[test]
+fn rows_with_vectors_are_found_by_meaning_too() {
+    let row = |item: &str| Row::of(json!({ "item": item }).as_object().expect("an object"));
+    let table = Table::new(vec![row("sailing boat"), row("bread oven")]);
+    let asked = |table: &Table, question: [f32; 2]| {
+        let mut turn = scene(&["u: oven"], &graph(""));
+        turn.question = Some(question.into());
+        let rows = retrieve(&turn, &"goods".into(), &[], table, &TableRetrievalConfig::default());
+        rows.into_iter().map(|row| row.row.expect("a row").place).collect::<Vec<_>>()
+    };
+    assert_eq!(asked(&table, [1.0, 0.0]), [2], "by its words alone");
+    let table = table.with_vectors(&Counting).expect("vectors");
+    assert_eq!(asked(&table, [1.0, 0.0]), [1, 2], "what is meant is more than what is said");
+    assert_eq!(asked(&table, [0.0, 1.0]), [2]);
 }

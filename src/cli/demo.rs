@@ -96,7 +96,10 @@ fn config(rooms: &Path) -> Config {
     let table =
         SourceConfig { file: Some(rooms.to_owned()), cues, ..SourceConfig::of(SourceKind::Table) };
     config.sources = [
-        ("graph".to_owned(), SourceConfig::of(SourceKind::Graph)),
+        (
+            "graph".to_owned(),
+            SourceConfig { speak: Some(true), ..SourceConfig::of(SourceKind::Graph) },
+        ),
         ("persona".to_owned(), SourceConfig::of(SourceKind::UserPersona)),
         ("rooms".to_owned(), table),
     ]

@@ -7,6 +7,7 @@ use std::path::PathBuf;
 use clap::Subcommand;
 use serde_json::json;
 use turnstream_ports::documents::SearchDocuments;
+use turnstream_ports::model::reader::READER;
 
 use turnstream_console::progress::Progress;
 use turnstream_console::{InputRefused, Usage, load_config, print_json};
@@ -93,6 +94,11 @@ const REINDEX_EXAMPLES: &str = "\
 Examples:
   turnstream documents reindex --dir store";
 
+/// Defaults of `documents import`.
+const CHUNK_CHARACTERS: u32 = 800;
+const MAX_DOCUMENT_BYTES: u64 = 16 << 20;
+const MAP_SIZE_MIB: u32 = 16 * 1024;
+
 /// `documents import`
 #[derive(Clone, Debug, clap::Args)]
 pub struct DocumentsImportArgs {
@@ -103,22 +109,22 @@ pub struct DocumentsImportArgs {
     #[arg(long, value_name = "DIR")]
     out: PathBuf,
     /// Most characters of a chunk
-    #[arg(long, default_value_t = 800, value_name = "N",
+    #[arg(long, default_value_t = CHUNK_CHARACTERS, value_name = "N",
           value_parser = clap::value_parser!(u32).range(20..=100_000))]
     chunk_characters: u32,
     /// Most bytes of a document
-    #[arg(long, default_value_t = 16 << 20, value_name = "N",
+    #[arg(long, default_value_t = MAX_DOCUMENT_BYTES, value_name = "N",
           value_parser = clap::value_parser!(u64).range(1..=1 << 30))]
     max_document_bytes: u64,
     /// Most that the store may take, in MiB; only address space is taken in advance
-    #[arg(long, default_value_t = 16 * 1024, value_name = "MIB",
+    #[arg(long, default_value_t = MAP_SIZE_MIB, value_name = "MIB",
           value_parser = clap::value_parser!(u32).range(1..=16_777_216))]
     map_size_mib: u32,
-    /// What gives the chunks vectors, for search by meaning: a model as `turnstream models list`
-    /// names it, its folder, or the file of a static table; an engine needs the same one as
-    /// models.embedder
-    #[arg(long, value_name = "ENCODER")]
-    encoder: Option<String>,
+    /// What gives the chunks vectors, for search by meaning: the reader inside the program (English), a
+    /// model as `turnstream models list` names it, its folder, or the file of a static table, which an
+    /// engine then needs as models.embedder; `none` for a search by words alone
+    #[arg(long, default_value = READER, value_name = "ENCODER")]
+    encoder: String,
     /// The configuration, of which [models] is read; the defaults where it is not given
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
@@ -216,6 +222,24 @@ pub fn execute(args: &DocumentsArgs, out: &mut dyn Write) -> anyhow::Result<()> 
     }
 }
 
+/// Imports a folder of pages into a store with the defaults of the command.
+///
+/// # Errors
+/// A page cannot be read, or the store cannot be written.
+pub fn import_pages(pages: &std::path::Path, store: &std::path::Path) -> anyhow::Result<()> {
+    let args = DocumentsImportArgs {
+        paths: vec![pages.to_owned()],
+        out: store.to_owned(),
+        chunk_characters: CHUNK_CHARACTERS,
+        max_document_bytes: MAX_DOCUMENT_BYTES,
+        map_size_mib: MAP_SIZE_MIB,
+        encoder: READER.to_owned(),
+        config: None,
+        json: false,
+    };
+    import(&args, &mut std::io::sink())
+}
+
 fn import(args: &DocumentsImportArgs, out: &mut dyn Write) -> anyhow::Result<()> {
     let sources = sources(&args.paths)?;
     if sources.is_empty() {
@@ -224,7 +248,8 @@ fn import(args: &DocumentsImportArgs, out: &mut dyn Write) -> anyhow::Result<()>
     }
     let config = DocumentsConfig { map_size_mib: args.map_size_mib as usize, ..Default::default() };
     let models = load_config(args.config.as_deref())?.value.models;
-    let encoder = args.encoder.as_deref().map(|name| models.named(name)).transpose()?;
+    let wanted = Some(args.encoder.as_str()).filter(|name| *name != "none");
+    let encoder = wanted.map(|name| models.named(name)).transpose()?;
     let encoder = encoder.as_ref().map(|(_, encoder)| &**encoder);
     let importer = Importer::open(&args.out, &config, args.chunk_characters as usize, encoder)?;
     let progress = Progress::start("documents");

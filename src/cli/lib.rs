@@ -23,6 +23,7 @@ pub mod knowledge;
 mod lab;
 pub mod link;
 pub mod models;
+pub mod new;
 mod opening;
 pub mod prompts;
 pub mod replay;
@@ -55,6 +56,7 @@ Environment:
 
 Examples:
   turnstream demo
+  turnstream new teahouse
   turnstream validate --config turnstream.toml
   turnstream run --config turnstream.toml
   turnstream replay log.jsonl.gz --out responses.jsonl --json";
@@ -79,6 +81,8 @@ pub enum Command {
     Demo(demo::DemoArgs),
     /// Talk with the engine.
     Chat(chat::ChatArgs),
+    /// Write a small company to begin with.
+    New(new::NewArgs),
     /// Serve turns from a log until told to stop.
     Run(run::RunArgs),
     /// Put a log of conversations through the engine, without side effects.
@@ -119,6 +123,7 @@ impl Command {
         match self {
             Self::Demo(args) => args.json,
             Self::Chat(args) => args.json,
+            Self::New(args) => args.json,
             Self::Explain(args) => args.json,
             Self::Replay(args) => args.json,
             Self::Knowledge(args) => args.json(),
@@ -152,6 +157,7 @@ impl Command {
             Self::Demo(args) => demo::execute(args, out).map(|()| Exit::Success),
             Self::Chat(args) => chat::execute(args, out).map(|()| Exit::Success),
             Self::Explain(args) => explain::execute(args, out).map(|()| Exit::Success),
+            Self::New(args) => new::execute(args, out).map(|()| Exit::Success),
             Self::Run(args) => run::execute(args, out).map(|()| Exit::Success),
             Self::Replay(args) => replay::execute(args, out),
             Self::Knowledge(args) => knowledge::execute(args, out).map(|()| Exit::Success),

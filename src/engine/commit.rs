@@ -90,7 +90,7 @@ pub enum Report {
         offsets: Vec<i64>,
     },
     /// Finished inputs, encoded.
-    Ended(EncodedBatch),
+    Ended(Box<EncodedBatch>),
     /// Nothing more will be reported: commit what waits, then end.
     End,
 }
@@ -219,7 +219,7 @@ impl Committer {
                 }
             }
             Report::Polled { assignment, offsets } => self.polled(assignment, &offsets),
-            Report::Ended(ended) => self.ended(ended),
+            Report::Ended(ended) => self.ended(*ended),
             Report::End => self.commit()?,
         }
         Ok(())

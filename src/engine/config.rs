@@ -20,6 +20,7 @@ use turnstream_models::ModelsConfig;
 use turnstream_models::language::LanguageModelsConfig;
 use turnstream_operators::consistency::ConsistencyConfig;
 use turnstream_operators::cross_revision::CrossRevisionConfig;
+use turnstream_operators::decision::DecisionConfig;
 use turnstream_operators::document_retrieval::DocumentRetrievalConfig;
 use turnstream_operators::embedding::EmbeddingConfig;
 use turnstream_operators::fact_retrieval::FactRetrievalConfig;
@@ -41,6 +42,7 @@ use turnstream_operators::table_retrieval::TableRetrievalConfig;
 use turnstream_operators::topic_planning::TopicPlanningConfig;
 use turnstream_schemas::Stage;
 use turnstream_sources::documents::DocumentsConfig;
+use turnstream_sources::phrasings::TeachingConfig;
 
 use crate::commit::CommitConfig;
 use crate::metrics::MetricsConfig;
@@ -98,6 +100,8 @@ pub struct Config {
     pub relevance: RelevanceConfig,
     /// Which candidates a response may be made of.
     pub fact_selection: FactSelectionConfig,
+    /// What a response does: answer, ask, decline, hand over to a person, or be social.
+    pub decision: DecisionConfig,
     /// How evidence and history are weighed together.
     pub integration: IntegrationConfig,
     /// How a response is put into words.
@@ -117,6 +121,8 @@ pub struct Config {
     pub language_models: LanguageModelsConfig,
     /// Which documents are asked, beside the graph.
     pub documents: DocumentsConfig,
+    /// What a company's staff taught: how customers ask.
+    pub teaching: TeachingConfig,
     /// Where turns come from and outcomes go.
     pub log: LogConfig,
     /// How often outcomes become visible.
@@ -131,7 +137,7 @@ pub struct Config {
 
 impl Config {
     /// The sections of the stages that turns pass through, in the order of the sections.
-    pub fn stages(&self) -> [(Stage, &dyn StageConfig); 16] {
+    pub fn stages(&self) -> [(Stage, &dyn StageConfig); 17] {
         [
             (Stage::Gate, &self.gate),
             (Stage::Embedding, &self.embedding),
@@ -145,6 +151,7 @@ impl Config {
             (Stage::DocumentRetrieval, &self.document_retrieval),
             (Stage::Relevance, &self.relevance),
             (Stage::FactSelection, &self.fact_selection),
+            (Stage::Decision, &self.decision),
             (Stage::Integration, &self.integration),
             (Stage::Generation, &self.generation),
             (Stage::Consistency, &self.consistency),

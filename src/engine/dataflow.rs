@@ -14,13 +14,15 @@
 //!             │            │                 facts, tables, personas, documents                     │
 //!             │            │                ┌────────────────┘                                      │
 //!             │            │                ▼                                                       │
-//!             │            │            relevance ──▶ fact selection ──▶ integration ◀──────────────┤
+//!             │            │            relevance ──▶ fact selection ──▶ decision ◀─────────────────┘
+//!             │            │                                                  │
+//!             │            │                                             integration ◀── again ─────┐
 //!             │            │                                                  │                     │
 //!             │            │                                             generation                 │
 //!             │            │                                                  │                     │
 //!             │            │                                             consistency                │
 //!             │            │                                                  │                     │
-//!             │            │                                           self-refinement ─── again ───┘
+//!             │            │                                           self-refinement ─────────────┘
 //!             │            │                                                  │
 //!             │            └──── feedback: history update, eviction ◀─────────┤
 //!             ▼                                                               ▼
@@ -43,6 +45,7 @@ use timely::dataflow::operators::vec::{Branch, Map};
 use timely::dataflow::operators::{Concat, Concatenate, ConnectLoop, Feedback};
 use turnstream_operators::consistency::consistency;
 use turnstream_operators::cross_revision::cross_revision;
+use turnstream_operators::decision::decision;
 use turnstream_operators::embedding::embedding;
 use turnstream_operators::fact_selection::fact_selection;
 use turnstream_operators::flow::{Epoch, Finished, TurnInFlight};
@@ -112,7 +115,8 @@ pub fn dialogue<'scope>(
     let no = no.concat(null).concat(unneeded);
     let (selected, selection_faults) = fact_selection(needed, config.fact_selection, context);
     let grounded = selected.concat(no.map(TurnInFlight::without_knowledge));
-    let (integrated, integration_faults) = integration(grounded, config.integration, context);
+    let (decided, decision_faults) = decision(grounded, config.decision, context);
+    let (integrated, integration_faults) = integration(decided, config.integration, context);
     let (drafted, generation_faults) = generation(integrated, config.generation, context);
     let (judged, consistency_faults) = consistency(drafted, config.consistency, context);
     let (drafted, refinement_faults) = self_refinement(judged, refining, context);
@@ -128,6 +132,7 @@ pub fn dialogue<'scope>(
         relevance_faults,
         later_faults,
         selection_faults,
+        decision_faults,
         integration_faults,
         generation_faults,
         consistency_faults,

@@ -15,6 +15,7 @@ use turnstream_operators::history::similarity::Similarity;
 use turnstream_operators::history::{HistoryConfig, Keeping, ResponseSource, Rules};
 use turnstream_operators::ingest::{InputTopic, OnAgentReply};
 use turnstream_operators::judge::Judge;
+use turnstream_operators::phrasings::Phrasings;
 use turnstream_operators::prompted::{Prompting, Prompts};
 use turnstream_operators::sources::Sources;
 use turnstream_operators::stage::{Clock, StageRunner};
@@ -24,6 +25,7 @@ use turnstream_operators::timers::Timers;
 use turnstream_ports::cache::{MemoryCache, ScopeCache};
 use turnstream_ports::documents::SearchDocuments;
 use turnstream_ports::model::gate::LearnedGate;
+use turnstream_ports::model::reader::Read;
 use turnstream_ports::model::unified::Unified;
 use turnstream_ports::model::{Embed, LanguageModels, Listener, Score};
 
@@ -71,6 +73,12 @@ pub struct Dependencies {
     pub embed: Option<Arc<Embed>>,
     /// The scorer of pairs of texts, if configured.
     pub score: Option<Arc<Score>>,
+    /// The reader's vectors of questions, if documents or tables are searched by them.
+    pub questions: Option<Arc<Embed>>,
+    /// How customers ask, as staff taught it.
+    pub phrasings: Arc<Phrasings>,
+    /// The reader, if the decision asks it.
+    pub reader: Option<Arc<Read>>,
     /// The unified model, if a stage asks it.
     pub unified: Option<Arc<Unified>>,
     /// Holds the histories of idle scopes. Changelogs are restored into it.
@@ -146,6 +154,9 @@ impl Dependencies {
             attention: None,
             embed: None,
             score: None,
+            questions: None,
+            phrasings: Arc::default(),
+            reader: None,
             unified: None,
             cache: Arc::<MemoryCache>::default(),
             source: ResponseSource::Live,
@@ -219,6 +230,9 @@ impl Dependencies {
             encoder: self.meaning.encoder.clone(),
             meaning: self.meaning.of_facts(),
             score: self.score.clone(),
+            questions: self.questions.clone(),
+            phrasings: Arc::clone(&self.phrasings),
+            reader: self.reader.clone(),
             unified: self.unified.clone(),
         }
     }

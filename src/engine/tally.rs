@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use serde::Serialize;
-use turnstream_schemas::{EvidenceSet, FaultKind, Outcome, Response, Stage};
+use turnstream_schemas::{EvidenceSet, FaultKind, HandOffReason, Outcome, Response, Stage};
 
 /// Counts of outcomes. `inputs` counts at the poll, the other fields at the commit. Once everything
 /// is drained, `inputs = responses + recorded + dead_letters`.
@@ -26,6 +26,10 @@ pub struct Tally {
     pub dead_letters_by_fault: BTreeMap<(Stage, FaultKind), u64>,
     /// The gate's decisions among responses.
     pub gate: GateTally,
+    /// Responses by what they do.
+    pub actions: BTreeMap<&'static str, u64>,
+    /// Responses that hand over, by the reason.
+    pub hand_offs: BTreeMap<HandOffReason, u64>,
     /// Responses with at least one foreseen fact among their evidence.
     pub foreseen_hits: u64,
     /// Pieces of evidence selected for all responses together.
@@ -71,6 +75,12 @@ impl Tally {
         self.gate.skip += other.gate.skip;
         self.foreseen_hits += other.foreseen_hits;
         self.evidence_used += other.evidence_used;
+        for (action, count) in &other.actions {
+            *self.actions.entry(action).or_default() += count;
+        }
+        for (reason, count) in &other.hand_offs {
+            *self.hand_offs.entry(*reason).or_default() += count;
+        }
         for (reason, count) in &other.recorded_by_reason {
             *self.recorded_by_reason.entry(reason).or_default() += count;
         }
@@ -95,6 +105,12 @@ impl Tally {
         match response.gate.retrieve {
             true => self.gate.retrieve += 1,
             false => self.gate.skip += 1,
+        }
+        if let Some(action) = response.action {
+            *self.actions.entry(action.name()).or_default() += 1;
+        }
+        if let Some(reason) = response.hand_off {
+            *self.hand_offs.entry(reason).or_default() += 1;
         }
         let foreseen = Some(EvidenceSet::Foreseen);
         self.foreseen_hits +=

@@ -177,7 +177,7 @@ fn outputs(
                     let ended = at_work(first_of(&inputs), || encode(inputs, publish_recorded));
                     // The committer is gone only when the process is about to stop. The next start
                     // reads again what was not committed.
-                    let _ = outlet.send(Report::Ended(ended));
+                    let _ = outlet.send(Report::Ended(Box::new(ended)));
                 }
             });
         }

@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 
 use turnstream_schemas::{
-    Degraded, Evicted, EvictionReason, EvidenceId, Fault, KnowledgeState, ModelUsed, RecalledTurn,
-    RecalledVia, RefinementRound, Response, Score, Stage,
+    Action, Degraded, Evicted, EvictionReason, EvidenceId, Fault, HandOffReason, KnowledgeState,
+    ModelUsed, RecalledTurn, RecalledVia, RefinementRound, Response, Score, Stage,
 };
 
 use super::asked::Asked;
@@ -45,6 +45,7 @@ pub fn tree(response: &Response, shown: &Shown<'_>) -> Tree {
         demand::tree(response, spoken),
         Some(plan(response)),
         evidence::tree(&response.evidence, shown.not_selected, &response.models),
+        decision(response),
         refinement(&response.refinement),
         Some(answer(response)),
         evicted(&response.evicted, spoken),
@@ -71,6 +72,30 @@ fn said(response: &Response, spoken: &Spoken) -> Option<Tree> {
     let words = spoken.words(&response.turn_id);
     let text = Text::new(Ink::Label, "turn ").and(Ink::Strong, words);
     (!words.is_empty()).then(|| Tree::leaf(text))
+}
+
+fn decision(response: &Response) -> Option<Tree> {
+    let (ink, what) = match response.action? {
+        Action::Answer => (Ink::Good, "answer"),
+        Action::Ask => (Ink::Careful, "ask back"),
+        Action::Decline => (Ink::Careful, "decline"),
+        Action::HandOff => (Ink::Careful, "hand over to a person"),
+        Action::Social => (Ink::Good, "be social"),
+    };
+    let why = response.hand_off.map(|reason| match reason {
+        HandOffReason::Asked => ", who was asked for",
+        HandOffReason::Complaint => ", for a complaint",
+        HandOffReason::Safety => ", for people may be in danger",
+        HandOffReason::Taught => ", as staff taught",
+        HandOffReason::NothingFound => ", since nothing was found again and again",
+    });
+    let precision = response.answer_precision.map(|precision| {
+        let percent = (precision.get() * 100.0).round();
+        format!(": of 100 such answers {percent} were right on development data")
+    });
+    let text = Text::new(Ink::Label, "decision ").and(ink, what);
+    let text = text.and(Ink::Plain, why.unwrap_or_default());
+    Some(Tree::leaf(text.and(Ink::Quiet, precision.unwrap_or_default())))
 }
 
 fn history(response: &Response, spoken: &Spoken) -> Tree {

@@ -11,6 +11,7 @@ pub fn confidence_kind(kind: ConfidenceKind) -> &'static str {
         ConfidenceKind::LowestLogit => "lowest logit",
         ConfidenceKind::LowestLogProbability => "lowest log-probability",
         ConfidenceKind::MeanRelevance => "mean relevance of what it states",
+        ConfidenceKind::AnswerPrecision => "share of such answers that were right",
     }
 }
 

@@ -1,6 +1,7 @@
 //! Measures the engine's parts on public data sets, with the measures of the methods' papers. Each
 //! measure documents its definition; `docs/` has the figures.
 
+pub mod answers;
 pub mod bootstrap;
 pub mod consistency;
 pub mod gate;

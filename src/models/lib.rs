@@ -17,6 +17,7 @@ use serde::{Deserialize, Serialize};
 
 use turnstream_ports::cache_folder::{CACHE_VARIABLE, cache_folder};
 use turnstream_ports::model::encoder::Encoder;
+use turnstream_ports::model::reader::{READER, Read};
 use turnstream_ports::model::unified::Unified;
 use turnstream_ports::model::{Embed, Score};
 
@@ -36,6 +37,7 @@ pub mod language;
 pub mod metrics;
 pub mod probe;
 pub mod pull;
+pub mod reader;
 pub mod registry;
 pub mod remote;
 pub mod static_table;
@@ -47,6 +49,7 @@ use batch::gathering::Bounds;
 use batch::{Batched, Limits, Threads};
 use bert::Bert;
 use classifier::Classifier;
+use reader::{AnswerReader, Reads};
 use registry::KnownModel;
 use remote::{Api, RemoteConfig, RemoteEmbedder};
 use static_table::{StaticTable, TableError};
@@ -60,7 +63,8 @@ pub struct ModelsConfig {
     /// set, `models` in `$TURNSTREAM_CACHE`, else in turnstream's folder in the user's cache
     /// folder.
     pub directory: Option<PathBuf>,
-    /// What turns texts into vectors: `"static"` (the table inside the program, English), `"none"`,
+    /// What turns texts into vectors: `"static"` (the table inside the program, English), `"reader"` (the
+    /// reader inside the program, English), `"none"`,
     /// `"minilm"` (all-MiniLM-L6-v2, English; to be had by `turnstream models pull minilm`),
     /// `"server"` (the model of `models.server`), the path of a folder with a BERT in the layout of sentence-transformers, or of a static table
     /// that `turnstream models distil` made. Facts are ranked by it where they have vectors by it
@@ -146,7 +150,7 @@ impl ModelsConfig {
     pub fn named(&self, name: &str) -> Result<(Option<PathBuf>, Arc<dyn Encoder>), ModelError> {
         let embedder = Embedder::from(name.to_owned());
         let folder = match &embedder {
-            Embedder::None | Embedder::Static | Embedder::Server => None,
+            Embedder::None | Embedder::Static | Embedder::Reader | Embedder::Server => None,
             Embedder::Known(model) => Some(self.folder()?.join(model.name)),
             Embedder::Path(folder) => Some(folder.clone()),
         };
@@ -170,6 +174,8 @@ pub enum Embedder {
     /// The table inside the program, written `static`.
     #[default]
     Static,
+    /// The reader inside the program, written `reader`.
+    Reader,
     /// A model of the registry, written by its name.
     Known(&'static KnownModel),
     /// A model on a server, written `server`.
@@ -184,8 +190,16 @@ impl Embedder {
         match self {
             Self::Static => true,
             Self::Path(path) => path.is_file(),
-            Self::None | Self::Known(_) | Self::Server => false,
+            Self::None | Self::Reader | Self::Known(_) | Self::Server => false,
         }
+    }
+}
+
+impl Embedder {
+    /// Whether the reader makes the vectors of questions beside it: every other encoder that a turn waits
+    /// for searches all sources itself.
+    pub fn leaves_questions(&self) -> bool {
+        *self == Self::None || self.is_in_place()
     }
 }
 
@@ -195,6 +209,7 @@ impl From<String> for Embedder {
             Some(model) => Self::Known(model),
             None if text == "none" => Self::None,
             None if text == "static" => Self::Static,
+            None if text == READER => Self::Reader,
             None if text == "server" => Self::Server,
             None => Self::Path(PathBuf::from(text)),
         }
@@ -212,6 +227,7 @@ impl fmt::Display for Embedder {
         match self {
             Self::None => out.write_str("none"),
             Self::Static => out.write_str("static"),
+            Self::Reader => out.write_str(READER),
             Self::Server => out.write_str("server"),
             Self::Known(model) => out.write_str(model.name),
             Self::Path(path) => write!(out, "{}", path.display()),
@@ -300,6 +316,7 @@ pub fn encoder_counted(
     Ok(match &config.embedder {
         Embedder::None => None,
         Embedder::Static => Some(StaticTable::shipped()?),
+        Embedder::Reader => Some(AnswerReader::shipped()?),
         Embedder::Known(model) => Some(Arc::new(known(model, &config.folder()?)?)),
         Embedder::Server => {
             Some(Arc::new(RemoteEmbedder::start("embedder", &config.server, metrics)?))
@@ -316,7 +333,7 @@ pub fn encoder_counted(
 
 fn no_such_model(folder: &Path) -> ModelError {
     let known = registry::MODELS.iter().map(|model| model.name);
-    let known = ["static", "none"]
+    let known = ["static", READER, "none"]
         .into_iter()
         .chain(known)
         .chain(["server"])
@@ -347,12 +364,22 @@ impl<'a> Runtime<'a> {
         &self,
         encoder: Option<Arc<dyn Encoder>>,
     ) -> Result<Option<Arc<Embed>>, ModelError> {
-        let Some(encoder) = encoder.filter(|_| !self.config.embedder.is_in_place()) else {
-            return Ok(None);
-        };
+        let encoder = encoder.filter(|_| !self.config.embedder.is_in_place());
+        encoder.map(|encoder| self.behind_a_queue(encoder)).transpose()
+    }
+
+    /// Puts the reader's vectors behind the port `Embed`.
+    ///
+    /// # Errors
+    /// The weights are damaged, or the system cannot start the threads.
+    pub fn questions(&self) -> Result<Arc<Embed>, ModelError> {
+        self.behind_a_queue(AnswerReader::shipped()?)
+    }
+
+    fn behind_a_queue(&self, encoder: Arc<dyn Encoder>) -> Result<Arc<Embed>, ModelError> {
         let counted = self.metrics.model(Task::Embed).clone();
         let embed = Batched::start(Embeds(encoder), self.config.limits(), &self.threads, counted);
-        Ok(Some(Arc::new(embed.map_err(ModelError::Threads)?)))
+        Ok(Arc::new(embed.map_err(ModelError::Threads)?))
     }
 
     /// Opens the configured scorer of pairs, if there is one.
@@ -365,6 +392,17 @@ impl<'a> Runtime<'a> {
         let scores = Scores(Classifier::open(folder, name_of(folder))?);
         let score = Batched::start(scores, self.config.limits(), &self.threads, counted);
         Ok(Some(Arc::new(score.map_err(ModelError::Threads)?)))
+    }
+
+    /// Starts the reader inside the program, which chooses the sentence that answers.
+    ///
+    /// # Errors
+    /// Its weights are damaged, or the system cannot start the threads.
+    pub fn read(&self) -> Result<Arc<Read>, ModelError> {
+        let counted = self.metrics.model(Task::Read).clone();
+        let reads = Reads(AnswerReader::shipped()?);
+        let read = Batched::start(reads, self.config.limits(), &self.threads, counted);
+        Ok(Arc::new(read.map_err(ModelError::Threads)?))
     }
 
     /// Starts the unified model with these weights: it plans sources, judges evidence and words

@@ -10,8 +10,10 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use turnstream_ports::documents::{Chunk, FoundChunk, SearchDocuments, SearchError};
 use turnstream_ports::index::Search;
+use turnstream_ports::model::reader::READER;
 
 use crate::index::{TreeConfig, Trees};
+use crate::phrasings::slug;
 
 pub mod import;
 pub mod record;
@@ -227,6 +229,35 @@ impl Documents {
         Ok(Self { folder: folder.to_owned(), store, words, titles, extent, vectors })
     }
 
+    /// The chunks at a place, `document#heading`, each by its id and number: those of the document whose id
+    /// is the part before `#`, or the end of it behind a `/`, under that heading; all of the document's
+    /// without a heading. Empty if there are none.
+    ///
+    /// # Errors
+    /// The store cannot be read.
+    pub fn at_place(&self, place: &str) -> Result<Vec<(String, u32)>, DocumentsError> {
+        let (mut document, heading) = place.split_once('#').unwrap_or((place, ""));
+        self.store.read(|txn, tables| {
+            let record = loop {
+                let is_id = (1..=MAX_ID_BYTES).contains(&document.len());
+                let record = if is_id { tables.document(txn, document)? } else { None };
+                match (record, document.split_once('/')) {
+                    (Some(record), _) => break record,
+                    (None, Some((_, rest))) => document = rest,
+                    (None, None) => return Ok(Vec::new()),
+                }
+            };
+            let mut found = Vec::new();
+            for number in record.chunks {
+                let Some(chunk) = tables.chunk(txn, number)? else { continue };
+                if heading.is_empty() || slug(&chunk.title).ends_with(heading) {
+                    found.push((format!("{}#{}", chunk.document, chunk.ordinal), number));
+                }
+            }
+            Ok(found)
+        })
+    }
+
     /// The size of the store, and the encoder of its vectors.
     pub fn extent(&self) -> &Extent {
         &self.extent
@@ -345,6 +376,10 @@ impl SearchDocuments for Documents {
         self.words.search(text, within, limit).map_err(|source| {
             self.unreadable(&DocumentsError::Words { folder: self.folder.clone(), source })
         })
+    }
+
+    fn are_by_reader(&self) -> bool {
+        self.extent.encoder.as_ref().is_some_and(|stored| stored.name == READER)
     }
 
     fn dimensions(&self) -> Option<usize> {

@@ -1,5 +1,5 @@
 //! The sources of evidence: the graph ([`knowledge`]), [`documents`] with their vector [`index`],
-//! and the rows of [`tables`].
+//! the rows of [`tables`], and the [`mod@phrasings`] that lead to them.
 //!
 //! A process opens them at start and hands them to the stages through `turnstream_ports`; commands
 //! import into them.
@@ -7,4 +7,5 @@
 pub mod documents;
 pub mod index;
 pub mod knowledge;
+pub mod phrasings;
 pub mod tables;

@@ -9,6 +9,10 @@ pub const GATE: &[u8] = include_bytes!("gate/gate-en.safetensors.zst");
 /// The static table of word-piece vectors for English, as `turnstream models distil` wrote it.
 pub const STATIC_TABLE: &[u8] = include_bytes!("static_table/static-en.safetensors.zst");
 
+/// The reader for English (vectors, and which sentence answers), as `deploy/training/train export-reader`
+/// wrote it.
+pub const READER: &[u8] = include_bytes!("reader/reader-en.safetensors.zst");
+
 /// The unified model for English, as `deploy/training/train export` wrote it.
 pub const UNIFIED: &[u8] = include_bytes!("unified/reader-en.gguf");
 

@@ -2,13 +2,14 @@
 
 use std::path::{Path, PathBuf};
 
-const DOCUMENTS: [&str; 42] = [
+const DOCUMENTS: [&str; 45] = [
     "README.md",
     "ARCHITECTURE.md",
     "CONTRIBUTING.md",
     "docs/metrics.md",
     "benches/README.md",
     "deploy/kafka/README.md",
+    "docs/decision.md",
     "docs/documents.md",
     "docs/exactly-once.md",
     "docs/explain.md",
@@ -23,6 +24,7 @@ const DOCUMENTS: [&str; 42] = [
     "docs/language-models.md",
     "docs/linking.md",
     "docs/measurements/build.md",
+    "docs/measurements/decision.md",
     "docs/measurements/documents.md",
     "docs/measurements/gate.md",
     "docs/measurements/generation.md",
@@ -43,6 +45,7 @@ const DOCUMENTS: [&str; 42] = [
     "deploy/training/README.md",
     "tests/companies/README.md",
     "src/weights/pack/README.md",
+    "src/weights/reader/README.md",
     "src/weights/static_table/README.md",
     "src/weights/unified/README.md",
 ];

@@ -4,7 +4,7 @@
 use std::path::{Path, PathBuf};
 
 use serde_json::{Value, json};
-use turnstream_schemas::Response;
+use turnstream_schemas::{Action, Response};
 
 use crate::turnstream;
 
@@ -111,24 +111,22 @@ fn responses_rest_on_documents_where_these_know_better() {
     ];
     let answered = responses(folder.path(), Some(&store), &turns);
     let said: Vec<&str> = answered.iter().map(|response| response.text.as_str()).collect();
-    assert_eq!(
-        said[0],
-        "From “Ashley Hotel”: Yes, parking is free, and there is room for twelve cars."
-    );
+    assert_eq!(said[0], "Yes, parking is free, and there is room for twelve cars.");
     assert_eq!(said[1], "《云湖饭店》里说：云湖饭店的早餐从七点开始。");
-    assert!(!said[2].contains("From “"), "{said:?}");
+    // Common knowledge is no answer of a hotel's.
+    assert_eq!(answered[2].action, Some(Action::Decline), "{said:?}");
     let first = &answered[0].evidence[0];
     let passage = first.document.as_ref().expect("a passage");
     assert!(
         first.selected && first.id.0 == "documents/ashley-1#0" && first.source.0 == "documents"
     );
     assert_eq!((passage.title.as_str(), passage.chunk), ("Ashley Hotel", 0));
-    assert!(passage.by_words.is_some_and(|score| score.get() == first.relevance.get()));
+    assert!(passage.by_words.is_some() && passage.by_meaning.is_some());
     assert!(answered[0].plan.0.iter().any(|source| source.0 == "documents"));
     // Without documents nothing of this is there.
     let without = responses(folder.path(), None, &turns);
     assert!(without.iter().flat_map(|it| &it.evidence).all(|it| it.document.is_none()));
-    assert_eq!(without[2].text, answered[2].text);
+    assert!(without[2].text.contains("coffee"), "{}", without[2].text);
 }
 
 #[test]

@@ -113,15 +113,21 @@ fn a_gate_is_trained_measured_and_at_work() {
 }
 
 #[test]
-fn where_rows_can_be_asked_the_shipped_gate_decides_by_default() {
+fn by_source_the_shipped_gate_decides_where_rows_can_be_asked() {
     let folder = GateFolder::new();
     folder.write("trains.jsonl", "{\"from\":\"Ulm\",\"to\":\"Bern\",\"price\":\"$40\"}\n");
-    let table =
-        format!("[sources.trains]\nkind = \"table\"\nfile = {:?}\n", folder.text("trains.jsonl"));
+    let table = format!(
+        "[gate]\nform = \"by_source\"\n[sources.trains]\nkind = \"table\"\nfile = {:?}\n",
+        folder.text("trains.jsonl")
+    );
     let responses = folder.replay(&table);
     let gates: Vec<&Value> = responses.iter().map(|response| &response["gate"]).collect();
     assert_eq!(gates[0]["features"]["sgd"], gates[0]["score"], "{}", gates[0]);
     assert_eq!(responses[0]["models"]["gate"]["name"], "gate-en", "{}", responses[0]);
+    // By default no turn is kept from rows.
+    let default = table.replace("by_source", "auto");
+    let responses_by_default = folder.replay(&default);
+    assert!(responses_by_default.iter().all(|it| it["gate"]["retrieve"] == true));
     // With the graph alone, which is asked where no source is named, the rules decide.
     let responses = folder.replay("");
     assert!(responses[0]["gate"]["features"].get("question").is_some(), "{}", responses[0]);

@@ -3,6 +3,7 @@
 use std::path::Path;
 use std::process::{Command, Stdio};
 
+mod answers;
 mod broker;
 mod cache_folder;
 mod chat;

@@ -14,7 +14,7 @@ use crate::{invariants, replay, turnstream};
 /// Dialogues of the real log.
 const DIALOGUES: usize = 200;
 /// Every configuration beside the defaults.
-const METHODS: [&str; 12] = [
+const METHODS: [&str; 13] = [
     "dcrag",
     "dcrag-without-queries",
     "dcrag-without-retrieval",
@@ -25,6 +25,7 @@ const METHODS: [&str; 12] = [
     "msdp",
     "qp-rag",
     "scg-qp",
+    "simple",
     "t-rag",
     "vanilla",
 ];

@@ -34,7 +34,7 @@ fn outside_its_domains_the_model_says_no_more_than_rows_do() {
     std::fs::write(&file, rows.collect::<String>()).expect("written");
     let config = format!(
         "[models]\nembedder = \"none\"\n[gate]\nform = \"always\"\n\
-         [generation]\nform = \"learned\"\n[generation.learned.call]\ntimeout_ms = 900000\n[sources.things]\nkind = \"table\"\nfile = {file:?}\n"
+         [decision]\nform = \"off\"\n[generation]\nform = \"learned\"\n[generation.learned.call]\ntimeout_ms = 900000\n[sources.things]\nkind = \"table\"\nfile = {file:?}\n"
     );
     let turns: Vec<Value> =
         (0..).zip(&prompts).map(|(at, prompt)| turn(at, &prompt.asked, &[])).collect();

@@ -20,7 +20,7 @@ fn lamps(folder: &std::path::Path) -> String {
     std::fs::write(&file, rows).expect("written");
     format!(
         "[models]\nembedder = \"none\"\n[gate]\nform = \"always\"\n\
-         [generation]\nform = \"lexical\"\n\
+         [decision]\nform = \"off\"\n[generation]\nform = \"lexical\"\n\
          [sources.lamps]\nkind = \"table\"\nfile = {file:?}\ncues = [\"lamp\"]\n\
          [table_retrieval]\nmin_score = 0.0\n\
          [fact_selection]\nmax_passages_selected = 2\nmin_passage_relevance = 0.0\n"

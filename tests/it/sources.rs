@@ -19,7 +19,7 @@ fn shop(folder: &std::path::Path) -> String {
     std::fs::write(&goods, rows).expect("written");
     format!(
         "[models]\nembedder = \"none\"\n[gate]\nform = \"always\"\n[generation]\nform = \"lexical\"\n\
-         [sources.facts]\nkind = \"graph\"\ncues = [\"used for\", \"what is\"]\n\
+         [sources.facts]\nkind = \"graph\"\nspeak = true\ncues = [\"used for\", \"what is\"]\n\
          [sources.goods]\nkind = \"table\"\nfile = {goods:?}\ncues = [\"price\", \"stock\"]\n\
          [sources.clerk]\nkind = \"bot_persona\"\nsentences = [\"I work at night.\", \"I sell lamps.\"]\n\
          cues = [\"you\", \"work\"]\n"

@@ -71,7 +71,11 @@ const CASES: &[Case] = &[
         "6: language_models.m.path",
         "it is no GGUF file",
     ),
-    case("[models]\nembedder = \"minlm\"\n", "2: models.embedder", "static, none, minilm, server"),
+    case(
+        "[models]\nembedder = \"minlm\"\n",
+        "2: models.embedder",
+        "static, reader, none, minilm, server",
+    ),
     case(
         "[models]\nembedder = \"minilm\"\ndirectory = \"HERE/models\"\n",
         "2: models.embedder",

@@ -57,9 +57,8 @@ pub(super) fn all() -> Vec<Conversation> {
         ),
         conversation(
             "hotel",
-            "A guest asks about rooms. See the trained gate ask for the hotel's table beside the rules for the \
-             graph, the table asked where the words call for it, and its rows said, by the unified model where \
-             its words pass the checks.",
+            "A guest asks about rooms. See the hotel's table asked where the words call for it, the columns of \
+             its rows that answer said, and the graph asked for the rest.",
             include_str!("conversations/hotel.jsonl"),
         ),
     ]

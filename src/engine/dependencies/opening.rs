@@ -9,10 +9,13 @@ use std::sync::Arc;
 use serde_json::{Map, Value};
 use turnstream_models::answers::{AnswersError, Recording};
 use turnstream_models::language::{AnswerFiles, LanguageModelConfig, LanguageModelError, Starter};
+use turnstream_models::reader::AnswerReader;
 use turnstream_models::remote::{RemoteEmbedder, StartError};
 use turnstream_models::{Embedder, ModelError, Runtime, decoder};
 use turnstream_operators::attention::Attention;
+use turnstream_operators::decision::DecisionForm;
 use turnstream_operators::generation::GenerationForm;
+use turnstream_operators::phrasings::{LeadsTo, Phrasing, Phrasings};
 use turnstream_operators::prompted::{Prompts, table_of};
 use turnstream_operators::relevance::RelevanceForm;
 use turnstream_operators::source_planning::SourcePlanningForm;
@@ -23,9 +26,9 @@ use turnstream_ports::model::LanguageModels;
 use turnstream_ports::model::encoder::Encoder;
 use turnstream_ports::model::gate::LearnedGate;
 use turnstream_ports::remedy::parted;
-use turnstream_schemas::SourceKind;
+use turnstream_schemas::{EvidenceId, SourceKind, SourceName};
 use turnstream_sources::documents::{self, Documents};
-use turnstream_sources::{knowledge, tables};
+use turnstream_sources::{knowledge, phrasings, tables};
 
 use super::Dependencies;
 use super::trained::{self, TrainedGateError};
@@ -93,6 +96,11 @@ fn asks_unified(config: &Config, sources: &Sources) -> bool {
     source_planning.form == SourcePlanningForm::Learned
         || relevance.form == RelevanceForm::Learned
         || (generation.form == GenerationForm::Learned && has_table)
+}
+
+/// Whether documents have vectors by the reader.
+fn is_by_reader(documents: Option<&Documents>) -> bool {
+    documents.is_some_and(SearchDocuments::are_by_reader)
 }
 
 /// Opens the dependencies one by one, and notes those that cannot be used.
@@ -198,7 +206,20 @@ impl<'a> OpeningDependencies<'a> {
             self.take(snapshot, Meaning::open(config, graph, encoder.as_ref()), remedy)
         });
         let attention = self.attention(meaning.as_ref());
-        if let (Some(Some(documents)), Some(meaning)) = (&documents, &meaning) {
+        let by_reader = documents.as_ref().is_some_and(|it| is_by_reader(it.as_ref()));
+        let phrasings = sources.as_ref().and_then(|sources| {
+            let documents = documents.as_ref().and_then(Option::as_ref);
+            self.phrasings(sources, documents, &tables)
+        });
+        let is_asked = by_reader || tables.values().any(|table| table.has_vectors());
+        let questions = is_asked.then(|| runtime.questions()).transpose();
+        let questions = self.take_model("embedder", questions);
+        let decides = config.decision.form == DecisionForm::Learned;
+        let reads = sources.as_ref().is_some_and(|it| decides && it.have_texts());
+        let reader = self.take_model("embedder", reads.then(|| runtime.read()).transpose());
+        if let (Some(Some(documents)), Some(meaning)) = (&documents, &meaning)
+            && !(by_reader && config.models.embedder.leaves_questions())
+        {
             self.check_encoder(documents, meaning);
         }
         let documents = documents?.map(|documents| Arc::new(documents) as Arc<dyn SearchDocuments>);
@@ -212,6 +233,9 @@ impl<'a> OpeningDependencies<'a> {
             meaning: meaning?,
             embed: embed?,
             score: score?,
+            questions: questions?,
+            phrasings: Arc::new(phrasings?),
+            reader: reader?,
             unified: unified?,
             prompts: prompts?,
             metrics: metrics.clone(),
@@ -297,10 +321,73 @@ impl<'a> OpeningDependencies<'a> {
             let rows = self.take(&keys, tables::rows(name, file, row), remedy);
             if let Some(rows) = rows {
                 tracing::info!(source = name.as_str(), rows = rows.len(), "read a table");
-                tables.insert(name.as_str().into(), Arc::new(Table::new(rows)));
+                let few = rows.len() <= self.config.table_retrieval.max_encoded_rows as usize;
+                let is_encoded = few && self.config.models.embedder.leaves_questions();
+                let table = Table::new(rows);
+                let table = if is_encoded { self.with_vectors(table) } else { Some(table) };
+                tables.extend(table.map(|table| (name.as_str().into(), Arc::new(table))));
             }
         }
         tables
+    }
+
+    /// Reads the phrasings and finds what they lead to. One whose place is not there leads to nothing, and
+    /// is told: pages change.
+    fn phrasings(
+        &mut self,
+        sources: &Sources,
+        documents: Option<&Documents>,
+        tables: &Tables,
+    ) -> Option<Phrasings> {
+        let Some(file) = &self.config.teaching.phrasings else { return Some(Phrasings::default()) };
+        let keys = ["teaching", "phrasings"];
+        let read = phrasings::phrasings(file);
+        let lines = self.take(&keys, read, "name a file with a phrasing a line")?;
+        let mut all = Vec::new();
+        for line in lines {
+            let leads_to = match line.gold.as_deref() {
+                None => Some(LeadsTo::Action(line.action)),
+                Some(place) => self.place(place, sources, documents, tables),
+            };
+            match leads_to {
+                Some(leads_to) => all.push(Phrasing { text: line.text, leads_to }),
+                None => tracing::warn!(
+                    place = line.gold.unwrap_or_default(),
+                    phrasing = line.text,
+                    "a phrasing leads to a section or row that is not there"
+                ),
+            }
+        }
+        let reader = self.take_model("embedder", AnswerReader::shipped())?;
+        self.take(&keys, Phrasings::new(all, &*reader), "")
+    }
+
+    /// The chunks or the row at a place.
+    fn place(
+        &mut self,
+        place: &str,
+        sources: &Sources,
+        documents: Option<&Documents>,
+        tables: &Tables,
+    ) -> Option<LeadsTo> {
+        if let Some(id) = place.strip_prefix("row:") {
+            let of = |(name, table): (&SourceName, &Arc<Table>)| {
+                Some(EvidenceId(format!("{}/{}", name.as_str(), table.place_of(id)? + 1)))
+            };
+            return tables.iter().find_map(of).map(LeadsTo::Row);
+        }
+        let mut of_kind = sources.iter().filter(|it| it.config.kind == SourceKind::Documents);
+        let source = of_kind.next()?.name.as_str();
+        let found = documents?.at_place(place);
+        let found = self.take(&["documents", "directory"], found, "")?;
+        let id = |(id, number): (String, u32)| (EvidenceId(format!("{source}/{id}")), number);
+        (!found.is_empty()).then(|| LeadsTo::Chunks(found.into_iter().map(id).collect()))
+    }
+
+    /// Gives a table's rows vectors by the reader.
+    fn with_vectors(&mut self, table: Table) -> Option<Table> {
+        let reader = self.take_model("embedder", AnswerReader::shipped())?;
+        self.take(&["models", "embedder"], table.with_vectors(&*reader), "")
     }
 
     fn gate(&mut self, sources: &Sources) -> Option<Option<Arc<dyn LearnedGate>>> {

@@ -6,7 +6,7 @@ use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::{Registry, Unit};
-use turnstream_schemas::{FaultKind, RecordedReason, Stage};
+use turnstream_schemas::{Action, FaultKind, HandOffReason, RecordedReason, Stage};
 
 use super::stages::by_fault;
 use crate::tally::Tally;
@@ -39,6 +39,8 @@ pub struct OutcomeMetrics {
     recorded: Family<OneLabel, Counter>,
     dead_letters: Family<[(&'static str, &'static str); 2], Counter>,
     gate: Family<OneLabel, Counter>,
+    actions: Family<OneLabel, Counter>,
+    hand_offs: Family<OneLabel, Counter>,
     /// Outcomes in one transaction.
     per_transaction: Histogram,
 }
@@ -55,6 +57,8 @@ impl Default for OutcomeMetrics {
             recorded: Family::default(),
             dead_letters: Family::default(),
             gate: Family::default(),
+            actions: Family::default(),
+            hand_offs: Family::default(),
             per_transaction: Histogram::new(OUTCOME_BUCKETS),
         }
     }
@@ -69,6 +73,12 @@ impl OutcomeMetrics {
         }
         for decision in ["retrieve", "skip"] {
             it.gate.get_or_create_owned(&[("decision", decision)]);
+        }
+        for action in Action::ALL {
+            it.actions.get_or_create_owned(&[("action", action.name())]);
+        }
+        for reason in HandOffReason::ALL {
+            it.hand_offs.get_or_create_owned(&[("reason", reason.name())]);
         }
         for stage in Stage::ALL {
             for kind in FaultKind::ALL {
@@ -94,6 +104,10 @@ impl OutcomeMetrics {
         registry.register("dead_letters", help, it.dead_letters.clone());
         let help = "What the gate decided for turns that ended as a response";
         registry.register("gate_decisions", help, it.gate.clone());
+        let help = "What responses do";
+        registry.register("response_actions", help, it.actions.clone());
+        let help = "Responses that hand the conversation over to a person, by the reason";
+        registry.register("hand_offs", help, it.hand_offs.clone());
         let help = "Outcomes in a transaction that was committed";
         registry.register("commit_outcomes", help, it.per_transaction.clone());
         it
@@ -111,6 +125,12 @@ impl OutcomeMetrics {
         self.responses.inc_by(tally.responses);
         for (decision, count) in [("retrieve", tally.gate.retrieve), ("skip", tally.gate.skip)] {
             self.gate.get_or_create_owned(&[("decision", decision)]).inc_by(count);
+        }
+        for (action, count) in &tally.actions {
+            self.actions.get_or_create_owned(&[("action", *action)]).inc_by(*count);
+        }
+        for (reason, count) in &tally.hand_offs {
+            self.hand_offs.get_or_create_owned(&[("reason", reason.name())]).inc_by(*count);
         }
         for (reason, count) in &tally.recorded_by_reason {
             self.recorded.get_or_create_owned(&[("reason", *reason)]).inc_by(*count);

@@ -18,6 +18,7 @@ use turnstream_operators::stage_config::StageConfig as _;
 
 use crate::eval::sources as several;
 
+mod answers;
 pub(super) mod consistency;
 mod gate;
 mod gates;
@@ -54,6 +55,7 @@ impl EvalArgs {
             EvalCommand::Retrieval(args) => args.json,
             EvalCommand::Ranking(args) => args.json,
             EvalCommand::Generation(args) => args.json,
+            EvalCommand::Answers(args) => args.json,
             EvalCommand::Gate(args) => args.json,
             EvalCommand::Gates(args) => args.json,
             EvalCommand::History(args) => args.json,
@@ -79,6 +81,9 @@ pub enum EvalCommand {
     /// How good are the responses of a replay?
     #[command(after_help = generation::EXAMPLES)]
     Generation(generation::GenerationArgs),
+    /// Are a company's customers answered rightly, or openly not?
+    #[command(after_help = answers::EXAMPLES)]
+    Answers(answers::AnswersArgs),
     /// Does the gate tell the turns that need knowledge?
     #[command(after_help = gate::EXAMPLES)]
     Gate(gate::EvalGateArgs),
@@ -244,6 +249,7 @@ pub fn execute(args: &EvalArgs, out: &mut dyn Write) -> anyhow::Result<()> {
         EvalCommand::Retrieval(args) => retrieval(args, out),
         EvalCommand::Ranking(args) => ranking::execute(args, out),
         EvalCommand::Generation(args) => generation::execute(args, out),
+        EvalCommand::Answers(args) => answers::execute(args, out),
         EvalCommand::Gate(args) => gate::execute(args, out),
         EvalCommand::Gates(args) => gates::execute(args, out),
         EvalCommand::History(args) => history::execute(args, out),

@@ -269,6 +269,7 @@ fn confidence(answers: &[Answer]) -> BTreeMap<&'static str, Confidence> {
             ConfidenceKind::LowestLogit => "lowest_logit",
             ConfidenceKind::LowestLogProbability => "lowest_log_probability",
             ConfidenceKind::MeanRelevance => "mean_relevance",
+            ConfidenceKind::AnswerPrecision => "answer_precision",
         };
         let (sum, n) = sums.entry(kind).or_default();
         *sum += confidence.value;

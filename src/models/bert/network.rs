@@ -30,6 +30,31 @@ struct Layer {
     narrowing_norm: Norm,
 }
 
+/// Upper layers that a network can have in place of its own.
+pub(crate) struct UpperLayers(Vec<Layer>);
+
+impl UpperLayers {
+    /// Takes layers under `NAME.0`, `NAME.1` and so on from a file that may hold others too.
+    ///
+    /// # Errors
+    /// A tensor is missing or has another shape; the message names it.
+    pub(crate) fn take(
+        weights: &mut Weights,
+        name: &str,
+        shape: &BertShape,
+    ) -> Result<Self, String> {
+        let begins = |at: usize| format!("{name}.{at}");
+        let is_there = |weights: &Weights, at| {
+            weights.0.contains_key(&format!("{}.output.dense.weight", begins(at)))
+        };
+        let mut layers = Vec::new();
+        while is_there(weights, layers.len()) {
+            layers.push(weights.layer(&begins(layers.len()), shape)?);
+        }
+        Ok(Self(layers))
+    }
+}
+
 /// The concatenated tokens of several sequences.
 #[derive(Default)]
 pub(crate) struct Batch {
@@ -108,10 +133,31 @@ impl BertNetwork {
     /// # Errors
     /// A token has no embedding.
     pub(crate) fn forward(&self, batch: &Batch) -> Result<Vec<f32>, String> {
+        self.through(batch, self.layers.iter())
+    }
+
+    /// As [`Self::forward`], with these in place of as many of the upper layers.
+    ///
+    /// # Errors
+    /// As for [`Self::forward`].
+    pub(crate) fn forward_with(
+        &self,
+        batch: &Batch,
+        upper: &UpperLayers,
+    ) -> Result<Vec<f32>, String> {
+        let lower = self.layers.len().saturating_sub(upper.0.len());
+        self.through(batch, self.layers[..lower].iter().chain(&upper.0))
+    }
+
+    fn through<'l>(
+        &self,
+        batch: &Batch,
+        layers: impl Iterator<Item = &'l Layer>,
+    ) -> Result<Vec<f32>, String> {
         let mut rows = self.embed(batch)?;
         let (mut projected, mut attended, mut output, mut wide) =
             (Vec::new(), Vec::new(), Vec::new(), Vec::new());
-        for layer in &self.layers {
+        for layer in layers {
             layer.projection.apply(&rows, &mut projected);
             let (width, head, bias) = (self.width, self.head, &layer.projection.bias);
             let attention = Attention { projected: &projected, bias, width, head };
@@ -166,7 +212,13 @@ impl Weights {
         Ok(Self(tensors.into_iter().map(|(name, tensor)| (plain(name), tensor)).collect()))
     }
 
-    fn take(&mut self, name: &str, shape: &[usize]) -> Result<Vec<f32>, String> {
+    /// Tensors under the names that a task model gives them.
+    pub(crate) fn of(tensors: HashMap<String, Tensor>) -> Self {
+        Self(tensors)
+    }
+
+    /// Removes a tensor of this shape.
+    pub(crate) fn take(&mut self, name: &str, shape: &[usize]) -> Result<Vec<f32>, String> {
         let tensor = self.0.remove(name).ok_or_else(|| format!("there is no tensor `{name}`"))?;
         if tensor.dims() != shape {
             return Err(format!("tensor `{name}` is {:?}, not {shape:?}", tensor.dims()));

@@ -22,6 +22,8 @@ pub enum Task {
     Score,
     /// Plans, relevance and responses of the unified model.
     Unify,
+    /// Which sentences answer, by the reader.
+    Read,
 }
 
 impl Task {
@@ -31,6 +33,7 @@ impl Task {
             Self::Embed => "embed",
             Self::Score => "score",
             Self::Unify => "unify",
+            Self::Read => "read",
         }
     }
 }
@@ -92,6 +95,7 @@ pub(super) struct ModelsMetrics {
     embed: ModelMetrics,
     score: ModelMetrics,
     unify: ModelMetrics,
+    read: ModelMetrics,
 }
 
 type ByTask = [(&'static str, &'static str); 1];
@@ -139,7 +143,9 @@ impl ModelsMetrics {
                 remembered: remembered.get_or_create_owned(&label),
             }
         };
-        Self { embed: of(Task::Embed), score: of(Task::Score), unify: of(Task::Unify) }
+        let [embed, score, unify, read] =
+            [Task::Embed, Task::Score, Task::Unify, Task::Read].map(of);
+        Self { embed, score, unify, read }
     }
 
     pub(super) fn of(&self, task: Task) -> &ModelMetrics {
@@ -147,6 +153,7 @@ impl ModelsMetrics {
             Task::Embed => &self.embed,
             Task::Score => &self.score,
             Task::Unify => &self.unify,
+            Task::Read => &self.read,
         }
     }
 }

@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 use heed::RwTxn;
 use serde::Serialize;
 use tantivy::TantivyError;
+use turnstream_knowledge::sentences::sentences;
 use turnstream_knowledge::terms;
 use turnstream_ports::model::encoder::Encoder;
 
@@ -391,10 +392,11 @@ fn titled(title: &str, headings: &[String]) -> String {
     parts.collect::<Vec<_>>().join(": ")
 }
 
-/// The text that is encoded for a chunk: title, then text.
+/// The text that is encoded for a chunk: its title, then what can be said of it, without mark-up.
 fn encoded_text(chunk: &ChunkRecord) -> String {
+    let said = sentences(&chunk.text).join(" ");
     match chunk.title.as_str() {
-        "" => chunk.text.clone(),
-        title => format!("{title}: {}", chunk.text),
+        "" => said,
+        title => format!("{title}: {said}"),
     }
 }

@@ -240,3 +240,32 @@ fn meaning_finds_by_vectors_of_one_encoder() {
     let found = open(folder.path()).by_meaning(&vector("bab"), None, 10).unwrap();
     assert_eq!(found.len(), 1);
 }
+
+#[test]
+fn a_place_is_a_document_and_a_heading() {
+    let folder = tempfile::tempdir().unwrap();
+    let text = "# Returns\n\n## How long\n\nThirty days.\n\n## What it costs\n\nNothing.\n";
+    let page = Document { markup: Markup::Markdown, ..document("en/returns.md", "Returns", text) };
+    put(folder.path(), vec![page, document("hours", "Hours", "Nine to five.")]);
+    let documents = open(folder.path());
+    let at = |place: &str| {
+        let found = documents.at_place(place).unwrap().into_iter();
+        found
+            .map(|(id, number)| {
+                assert_eq!(documents.chunk(number).unwrap().unwrap().id, id);
+                id
+            })
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(at("en/returns.md#what-it-costs"), ["en/returns.md#1"]);
+    assert_eq!(
+        at("docs/en/returns.md#how-long"),
+        ["en/returns.md#0"],
+        "a folder before it is fine"
+    );
+    assert_eq!(at("en/returns.md"), ["en/returns.md#0", "en/returns.md#1"]);
+    assert_eq!(at("hours"), ["hours#0"]);
+    for nowhere in ["en/returns.md#gone", "elsewhere.md#how-long", ""] {
+        assert!(at(nowhere).is_empty(), "{nowhere}");
+    }
+}

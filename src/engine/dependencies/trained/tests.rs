@@ -39,7 +39,7 @@ fn a_configuration_that_the_gate_does_not_fit_is_refused() {
 }
 
 #[test]
-fn by_default_the_gate_is_opened_where_documents_or_tables_can_be_asked() {
+fn by_source_the_gate_is_opened_where_documents_or_tables_can_be_asked() {
     let of = |kinds: &[SourceKind]| {
         let named = |(at, kind): (usize, &SourceKind)| {
             let file = (*kind == SourceKind::Table).then(|| "rows.jsonl".into());
@@ -47,8 +47,8 @@ fn by_default_the_gate_is_opened_where_documents_or_tables_can_be_asked() {
         };
         Sources::new(&kinds.iter().enumerate().map(named).collect()).unwrap()
     };
-    let is_there =
-        |kinds: &[SourceKind]| gate(&GateConfig::default(), &of(kinds)).unwrap().is_some();
+    let by_source = GateConfig { form: GateForm::BySource, ..GateConfig::default() };
+    let is_there = |kinds: &[SourceKind]| gate(&by_source, &of(kinds)).unwrap().is_some();
     assert!(!is_there(&[SourceKind::Graph, SourceKind::UserPersona]));
     assert!(is_there(&[SourceKind::Graph, SourceKind::Documents]));
     assert!(is_there(&[SourceKind::Table]));

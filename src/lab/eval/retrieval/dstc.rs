@@ -14,6 +14,7 @@ use turnstream_operators::document_retrieval::{
     DocumentRetrievalConfig, PassageQuery, SearchWithin, named_last, search,
 };
 use turnstream_operators::fusion::SearchForm;
+use turnstream_operators::phrasings::NearestPhrasings;
 use turnstream_ports::documents::{Chunk, SearchDocuments};
 use turnstream_ports::model::encoder::Encoder;
 use turnstream_sources::documents::record::Document;
@@ -212,7 +213,8 @@ fn rank(
         SearchWithin::All => None,
     };
     let embedding = encoder.map(|_| embedding.as_slice());
-    let query = PassageQuery { text, embedding, within: within.as_deref() };
+    let taught = &NearestPhrasings::default();
+    let query = PassageQuery { text, embedding, within: within.as_deref(), taught };
     let mut chunks = Vec::new();
     for found in search(documents, &query, config)? {
         chunks.extend(documents.chunk(found.at)?);

@@ -1,0 +1,430 @@
+//! The decision: does the response answer, ask back, decline, hand over to a person, or only keep the
+//! conversation going?
+//!
+//! The stage reads the evidence that was found. In the learned form, the reader reads the utterance with
+//! each of the most relevant passages and rows, scores their sentences and cells against none of them,
+//! and tells what the utterance is for. The response answers where enough of such answers were right on
+//! development data (`min_precision`), or where the utterance names a row and the column, and says the best
+//! sentence and those beside it that answer too.
+//! Where two rows fit about as well as each other, it asks which one is meant. Else it declines. The
+//! lexical form goes by the relevance of the evidence and by the words of the utterance; it also stands
+//! in for the reader in a language that the reader does not know.
+//!
+//! Whoever asks for a person, complains of repeated trouble or speaks of danger is handed over, whatever
+//! was found. Facts of the graph are not spoken where documents or tables are configured
+//! (`sources.NAME.speak`). Without documents and tables, selected facts are the answer.
+//!
+//! Key: none. State: none; turns in a row without an answer are those of the dialogue. It never adds
+//! evidence, and never words an answer of its own: what it says is in the evidence or in the
+//! configuration.
+
+mod choice;
+mod claims;
+mod intent;
+mod prompted;
+mod texts;
+
+use std::sync::Arc;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use timely::dataflow::StreamVec;
+use turnstream_knowledge::language::Lexicon;
+use turnstream_ports::model::reader::{Read, ReadRequest, Reading};
+use turnstream_ports::refused::{Refused, check_bound, check_fraction};
+use turnstream_schemas::{
+    Action, DecisionAnswer, Evidence, Fault, FaultKind, HandOffReason, Score, SourceKind, Stage,
+};
+
+use crate::flow::{ActionDecision, Epoch, TurnInFlight};
+use crate::prompted::{Prompt, PromptedConfig};
+use crate::sources::Sources;
+use crate::stage::{
+    Answer, Asked, Call, CallConfig, Decide, OnFailure, Step, Streams, Without, run,
+};
+use crate::stage_config::StageConfig;
+use crate::stage_context::StageContext;
+
+pub use texts::{DecisionTexts, TextsOfLanguage};
+
+use choice::Choice;
+
+const STAGE: Stage = Stage::Decision;
+
+/// How it can be decided.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum DecisionForm {
+    /// By the reader, where there are documents or tables.
+    Learned,
+    /// By the relevance of the evidence and the words of the utterance.
+    Lexical,
+    /// By a language model, which also words the response: one call for each turn.
+    Prompted,
+    /// Not at all: generation words whatever was selected.
+    Off,
+}
+
+/// How it is decided what a response does.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct DecisionConfig {
+    /// How it is decided: by the reader where there are documents or tables, and by rules in languages
+    /// that it does not know (`learned`); by rules (`lexical`); by a language model that words the response in
+    /// the same call (`prompted`), checked for numbers, addresses and names from nowhere; or not at all (`off`).
+    pub form: DecisionForm,
+    /// How the language model of the prompted form is asked.
+    pub prompted: PromptedConfig,
+    /// What happens to a turn on which the stage fails.
+    pub on_failure: OnFailure,
+    /// Of answers, the least share that is to be right, 0..=1: the response answers where this share of
+    /// the answers with such a score was right on development data. The higher, the fewer answers.
+    pub min_precision: f64,
+    /// The least relevance of a passage or row that the lexical form answers from; 0..=1.
+    pub min_relevance: f64,
+    /// Most passages and rows that the reader reads, the most relevant ones; 1..=64. Each takes some
+    /// twenty milliseconds of one core.
+    pub max_read: u32,
+    /// Most sentences of an answer; 1..=8.
+    pub max_sentences: u32,
+    /// The least likeness, by the cosine, to a phrasing that leads to an action for that action to be taken;
+    /// 0..=1.
+    pub min_taught_likeness: f64,
+    /// When a conversation is handed over to a person.
+    pub hand_off: HandOffConfig,
+    /// What is said where nothing is answered, by language.
+    pub texts: DecisionTexts,
+    /// How long to wait for the reader.
+    pub call: CallConfig,
+}
+
+/// When a conversation is handed over to a person. The response then has the action `hand_off` and the
+/// reason.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct HandOffConfig {
+    /// When the user asks for a person.
+    pub asked: bool,
+    /// When the user complains of repeated trouble, or is angry.
+    pub complaint: bool,
+    /// When the user speaks of danger to people.
+    pub safety: bool,
+    /// After so many turns in a row for which nothing was found; 0 for never, at most 64.
+    pub nothing_found_turns: u32,
+}
+
+impl Default for HandOffConfig {
+    fn default() -> Self {
+        Self { asked: true, complaint: true, safety: true, nothing_found_turns: 3 }
+    }
+}
+
+impl Default for DecisionConfig {
+    fn default() -> Self {
+        Self {
+            form: DecisionForm::Learned,
+            prompted: PromptedConfig::default(),
+            on_failure: OnFailure::Lexical,
+            min_precision: 0.5,
+            min_relevance: 0.25,
+            max_read: 4,
+            max_sentences: 3,
+            min_taught_likeness: 0.85,
+            hand_off: HandOffConfig::default(),
+            texts: DecisionTexts::default(),
+            // With a full queue of turns the reader is busy for that long.
+            call: CallConfig { timeout_ms: 60_000, ..CallConfig::default() },
+        }
+    }
+}
+
+impl StageConfig for DecisionConfig {
+    fn check(&self) -> Result<(), Refused> {
+        self.prompted.check(STAGE)?;
+        check_fraction(STAGE, "min_precision", self.min_precision)?;
+        check_fraction(STAGE, "min_relevance", self.min_relevance)?;
+        check_bound(STAGE, "max_read", self.max_read, 64)?;
+        check_bound(STAGE, "max_sentences", self.max_sentences, 8)?;
+        // 0 is allowed: the conversation is then never handed over for it.
+        check_bound(
+            STAGE,
+            "hand_off.nothing_found_turns",
+            self.hand_off.nothing_found_turns.max(1),
+            64,
+        )?;
+        check_fraction(STAGE, "min_taught_likeness", self.min_taught_likeness)?;
+        self.texts.check()
+    }
+
+    fn prompted(&self) -> Option<&PromptedConfig> {
+        Some(&self.prompted).filter(|_| self.form == DecisionForm::Prompted)
+    }
+}
+
+/// The decision over a stream of turns: (turns with what their response does, faults). Turns pass
+/// unchanged where it is off.
+pub fn decision<'scope>(
+    turns: StreamVec<'scope, Epoch, TurnInFlight>,
+    config: DecisionConfig,
+    context: &StageContext,
+) -> Streams<'scope, TurnInFlight> {
+    run(turns, ResponseDecision::new(config, context), &context.runner)
+}
+
+/// The stage.
+struct ResponseDecision {
+    config: DecisionConfig,
+    sources: Arc<Sources>,
+    reader: Option<Arc<Read>>,
+    prompt: Option<Prompt>,
+}
+
+/// What the stage decides.
+#[derive(Default)]
+struct Verdict {
+    /// What the response does; `None` if the stage is off.
+    decided: Option<ActionDecision>,
+    /// The places of the evidence that the response is from, in its order.
+    answers: Vec<usize>,
+}
+
+impl Verdict {
+    /// A response that does this, without evidence to say.
+    fn of(decided: ActionDecision) -> Self {
+        Self { decided: Some(decided), answers: Vec::new() }
+    }
+}
+
+impl ResponseDecision {
+    fn new(config: DecisionConfig, context: &StageContext) -> Self {
+        let is_learned = config.form == DecisionForm::Learned;
+        let reader = context.reader.clone().filter(|_| is_learned);
+        let prompt = context.prompting.prompt::<DecisionAnswer>(STAGE, config.prompted());
+        Self { config, sources: Arc::clone(&context.sources), reader, prompt }
+    }
+
+    /// Whether the reader is asked about a turn.
+    fn reader(&self, turn: &TurnInFlight) -> Option<&Arc<Read>> {
+        // The shipped reader knows English.
+        let is_known = turn.context.lexicon().language() == Lexicon::english().language();
+        self.reader.as_ref().filter(|_| is_known)
+    }
+
+    /// The passages and rows that the reader reads, each with its place in the evidence.
+    fn read_evidence<'t>(&self, turn: &'t TurnInFlight) -> Vec<(usize, &'t Evidence)> {
+        let mut found: Vec<(usize, &Evidence)> = turn
+            .evidence
+            .iter()
+            .enumerate()
+            .filter(|(_, it)| it.document.is_some() || it.row.is_some())
+            .collect();
+        found.sort_by(|(_, a), (_, b)| b.relevance.get().total_cmp(&a.relevance.get()));
+        found.truncate(self.config.max_read as usize);
+        found
+    }
+
+    /// Hands over, where the utterance calls for it.
+    fn handed_over(&self, turn: &TurnInFlight, reading: Option<&Reading>) -> Option<Verdict> {
+        let config = &self.config.hand_off;
+        let reason = intent::hand_off(turn.context.query(), reading)?;
+        let is_wanted = match reason {
+            HandOffReason::Asked => config.asked,
+            HandOffReason::Complaint => config.complaint,
+            HandOffReason::Safety => config.safety,
+            HandOffReason::NothingFound | HandOffReason::Taught => true,
+        };
+        is_wanted.then(|| self.hand_over(turn, reason))
+    }
+
+    fn texts(&self, turn: &TurnInFlight) -> &TextsOfLanguage {
+        self.config.texts.of(turn.context.lexicon())
+    }
+
+    fn hand_over(&self, turn: &TurnInFlight, reason: HandOffReason) -> Verdict {
+        let said = self.texts(turn).hand_off(reason).to_owned();
+        let hand_off = Some(reason);
+        Verdict::of(ActionDecision {
+            hand_off,
+            said: Some(said),
+            ..ActionDecision::to(Action::HandOff)
+        })
+    }
+
+    /// Declines; hands over, if that was the last of too many such turns in a row.
+    fn decline(&self, turn: &TurnInFlight) -> Verdict {
+        let text = &self.texts(turn).decline;
+        let most = self.config.hand_off.nothing_found_turns as usize;
+        let declined = turn.context.responses_before().take_while(|said| *said == text).count();
+        if most > 0 && declined + 1 >= most {
+            return self.hand_over(turn, HandOffReason::NothingFound);
+        }
+        Verdict::of(ActionDecision {
+            said: Some(text.clone()),
+            ..ActionDecision::to(Action::Decline)
+        })
+    }
+
+    /// What staff taught to do about turns like this one, where nothing answers them.
+    fn taught(&self, turn: &TurnInFlight) -> Option<Verdict> {
+        let (action, cosine) = turn.taught.action?;
+        let is_near = cosine >= self.config.min_taught_likeness;
+        is_near.then(|| match action {
+            Action::HandOff => self.hand_over(turn, HandOffReason::Taught),
+            Action::Social => Verdict::of(ActionDecision::to(Action::Social)),
+            Action::Answer | Action::Ask | Action::Decline => self.decline(turn),
+        })
+    }
+
+    /// Decides by how the reader read the turn.
+    fn by_reading(&self, turn: &TurnInFlight, reading: &Reading) -> Verdict {
+        if let Some(verdict) = self.handed_over(turn, Some(reading)) {
+            return verdict;
+        }
+        if let Some(verdict) = self.taught(turn) {
+            return verdict;
+        }
+        let answers = f64::from(reading.precision) >= self.config.min_precision;
+        let choice = choice::choose(
+            &self.read_evidence(turn),
+            reading,
+            turn.context.query(),
+            self.config.max_sentences as usize,
+        );
+        let mut verdict = match choice {
+            Some(Choice { place, sentences, is_named, .. }) if answers || is_named => {
+                let said = choice::said(&turn.evidence[place], &sentences, turn.context.lexicon());
+                let decided = ActionDecision { said, ..ActionDecision::to(Action::Answer) };
+                Verdict { decided: Some(decided), answers: vec![place] }
+            }
+            _ if intent::is_small_talk(turn.context.query(), Some(reading)) => {
+                Verdict::of(ActionDecision::to(Action::Social))
+            }
+            Some(Choice { rivals: Some(rivals), .. }) => {
+                let said = Some(self.texts(turn).ask(&rivals));
+                Verdict::of(ActionDecision { said, ..ActionDecision::to(Action::Ask) })
+            }
+            _ if self.speaks_facts(turn) => Verdict::of(ActionDecision::to(Action::Answer)),
+            _ => self.decline(turn),
+        };
+        if let Some(decided) = &mut verdict.decided {
+            decided.precision = Some(Score::new(reading.precision.into()));
+        }
+        verdict
+    }
+
+    /// Decides by the relevance of the evidence and the words of the utterance.
+    fn by_words(&self, turn: &TurnInFlight) -> Verdict {
+        if let Some(verdict) = self.handed_over(turn, None) {
+            return verdict;
+        }
+        if intent::is_small_talk(turn.context.query(), None) {
+            return Verdict::of(ActionDecision::to(Action::Social));
+        }
+        let best = self.read_evidence(turn).into_iter().next();
+        let found = best.filter(|(_, it)| it.relevance.get() >= self.config.min_relevance);
+        match found {
+            Some((place, _)) => {
+                let decided = Some(ActionDecision::to(Action::Answer));
+                Verdict { decided, answers: vec![place] }
+            }
+            None if self.speaks_facts(turn) => Verdict::of(ActionDecision::to(Action::Answer)),
+            // Nothing but the graph: generation asks back, in words about what the user named.
+            None if self.speaks_graph() => Verdict::of(ActionDecision::to(Action::Ask)),
+            None => self.decline(turn),
+        }
+    }
+
+    /// Whether facts of the graph were selected and may be said.
+    fn speaks_facts(&self, turn: &TurnInFlight) -> bool {
+        let mut selected = turn.evidence.iter().filter(|it| it.selected);
+        self.speaks_graph() && selected.any(|it| it.fact.is_some())
+    }
+
+    /// Whether facts of the graph may be said.
+    fn speaks_graph(&self) -> bool {
+        self.sources.speak_of(SourceKind::Graph)
+    }
+}
+
+impl Decide for ResponseDecision {
+    type Turn = TurnInFlight;
+    type Decision = Verdict;
+
+    const STAGE: Stage = STAGE;
+
+    fn on_failure(&self, _: &TurnInFlight) -> OnFailure {
+        self.config.on_failure
+    }
+
+    fn call(&self) -> Option<Call> {
+        let reader = self.reader.clone().map(|model| Call::new(model, &self.config.call));
+        reader.or_else(|| self.prompt.as_ref().map(Prompt::call))
+    }
+
+    fn begin(&self, turn: &TurnInFlight) -> Result<Step<Verdict>, Fault> {
+        if self.config.form == DecisionForm::Off {
+            return Ok(Step::decided(self.without(turn, Without::Off)));
+        }
+        if let Some(prompt) = &self.prompt {
+            // Who plainly needs a person need not wait for a model.
+            let handed_over = self.handed_over(turn, None);
+            return Ok(handed_over.map_or_else(|| prompt.begin(self, turn), Step::decided));
+        }
+        if self.reader(turn).is_none() {
+            return Ok(Step::decided(self.by_words(turn)));
+        }
+        let sections = self.read_evidence(turn).into_iter();
+        let sections =
+            sections.map(|(_, evidence)| choice::section(evidence, &turn.taught)).collect();
+        Ok(Step::ask(vec![ReadRequest { question: turn.context.question(), sections }]))
+    }
+
+    fn read(
+        &self,
+        turn: &TurnInFlight,
+        asked: &Asked,
+        answer: Answer,
+    ) -> Result<Step<Verdict>, Fault> {
+        if self.prompt.is_some() {
+            return Prompt::read_by(self.prompt.as_ref(), self, turn, asked, answer);
+        }
+        let readings: Vec<Reading> = answer.of(STAGE)?;
+        let unfit = || Fault::new(STAGE, FaultKind::Unfit, "the reader gave no reading");
+        Ok(Step::decided(self.by_reading(turn, readings.first().ok_or_else(unfit)?)))
+    }
+
+    fn without(&self, turn: &TurnInFlight, why: Without<'_>) -> Verdict {
+        match why {
+            Without::ByRules(_) => self.by_words(turn),
+            _ => Verdict::default(),
+        }
+    }
+
+    /// Puts the evidence that the answer is from first. What the response is not made from is not
+    /// selected: nothing, where the configuration gives its words; passages and rows, where it does not
+    /// answer; facts of a graph that is not spoken.
+    fn write(&self, turn: &mut TurnInFlight, Verdict { decided, answers }: Verdict) {
+        let answered = decided.as_ref().is_none_or(|it| it.action == Action::Answer);
+        let is_given = !answered && decided.as_ref().is_some_and(|it| it.said.is_some());
+        let speaks = decided.is_none() || self.speaks_graph();
+        let pieces = answers.len();
+        let chosen = |at: usize| answers.iter().position(|place| *place == at);
+        let mut evidence: Vec<(usize, Evidence)> =
+            std::mem::take(&mut turn.evidence).into_iter().enumerate().collect();
+        evidence.sort_by_key(|(at, _)| chosen(*at).unwrap_or(pieces));
+        turn.evidence = evidence
+            .into_iter()
+            .map(|(at, it)| Evidence { selected: it.selected || chosen(at).is_some(), ..it })
+            .collect();
+        for evidence in &mut turn.evidence {
+            let is_text = evidence.document.is_some() || evidence.row.is_some();
+            let is_used = !is_given && (answered || !is_text);
+            evidence.selected &= is_used && (speaks || evidence.fact.is_none());
+        }
+        turn.evidence.sort_by_key(|evidence| !evidence.selected);
+        turn.decision = decided.map(|it| ActionDecision { pieces, ..it });
+    }
+}
+
+#[cfg(test)]
+mod tests;

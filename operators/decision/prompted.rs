@@ -1,0 +1,83 @@
+//! The decision by a language model: what the response does, its words and what they rest on, in one call.
+
+use turnstream_schemas::{Action, DecisionAnswer, Evidence, Fault, FaultKind, HandOffReason};
+
+use super::claims::unfounded;
+use super::{ResponseDecision, STAGE, Verdict};
+use crate::flow::{ActionDecision, TurnInFlight};
+use crate::generation::is_prose;
+use crate::prompted::fence::fenced;
+use crate::prompted::material;
+use crate::prompted::{Answered, Prompted, Slot};
+
+impl Prompted for ResponseDecision {
+    type Answer = DecisionAnswer;
+
+    const NAMES_ITS_MODEL: bool = true;
+
+    fn fill(&self, turn: &TurnInFlight, slot: Slot) -> String {
+        match slot {
+            Slot::Evidence => {
+                let shown = self.shown(turn).into_iter().enumerate();
+                fenced(slot.name(), shown.map(|(at, (_, it))| line(at + 1, it)))
+            }
+            slot => material::of_context(&turn.context, slot),
+        }
+    }
+
+    fn understand(
+        &self,
+        turn: &TurnInFlight,
+        said: Answered<DecisionAnswer>,
+    ) -> Result<Verdict, Fault> {
+        let DecisionAnswer { action, reply, evidence } = said.answer;
+        match action {
+            Action::Decline => return Ok(self.decline(turn)),
+            Action::HandOff => return Ok(self.hand_over(turn, HandOffReason::Asked)),
+            Action::Answer | Action::Ask | Action::Social => {}
+        }
+        let unfit = |reason: String| Err(Fault::new(STAGE, FaultKind::Unfit, reason));
+        if !is_prose(&reply) {
+            return unfit("the reply is no prose".to_owned());
+        }
+        let shown = self.shown(turn);
+        let texts = shown.iter().map(|(_, it)| line(0, it));
+        let texts: Vec<String> =
+            texts.chain(turn.context.dialogue.iter().map(|it| it.text.to_string())).collect();
+        let texts: Vec<&str> = texts.iter().map(String::as_str).collect();
+        if let Some(claim) = unfounded(&reply, &texts) {
+            return unfit(format!("`{claim}` is neither in the evidence nor in the dialogue"));
+        }
+        let cited = evidence.iter().filter_map(|at| shown.get((*at as usize).checked_sub(1)?));
+        let mut answers: Vec<usize> = Vec::new();
+        for (place, _) in cited {
+            if !answers.contains(place) {
+                answers.push(*place);
+            }
+        }
+        if action == Action::Answer && answers.is_empty() {
+            return unfit("the answer rests on no evidence".to_owned());
+        }
+        let reply = Some(reply.trim().to_owned());
+        let decided = ActionDecision { said: reply, ..ActionDecision::to(action) };
+        Ok(Verdict { decided: Some(decided), answers })
+    }
+}
+
+impl ResponseDecision {
+    /// The evidence that the model is shown, each with its place: passages and rows, and what else may be
+    /// said.
+    fn shown<'t>(&self, turn: &'t TurnInFlight) -> Vec<(usize, &'t Evidence)> {
+        let mut shown = self.read_evidence(turn);
+        let is_text = |it: &Evidence| it.document.is_some() || it.row.is_some();
+        let others = turn.evidence.iter().enumerate().filter(|(_, it)| it.selected && !is_text(it));
+        shown.extend(others.filter(|(_, it)| it.fact.is_none() || self.speaks_graph()));
+        shown
+    }
+}
+
+fn line(number: usize, evidence: &Evidence) -> String {
+    let title = evidence.document.as_ref().map_or("", |passage| passage.title.trim());
+    let between = if title.is_empty() { "" } else { ": " };
+    format!("{number}. {title}{between}{}", evidence.text)
+}

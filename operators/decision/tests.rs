@@ -1,0 +1,248 @@
+use turnstream_ports::model::reader::Section;
+use turnstream_schemas::{Column, TableRow};
+
+use super::*;
+use crate::sources::SourceConfig;
+use crate::testing::{Answering, asking, document, graph, run_dataflow, scene, stage_context};
+
+/// Decides about a turn with this evidence beside documents and a table, with a reader that gives this
+/// reading.
+fn decided_with(
+    config: &DecisionConfig,
+    lines: &[&str],
+    evidence: Vec<Evidence>,
+    reading: Reading,
+) -> (TurnInFlight, Vec<ReadRequest>) {
+    let graph = graph("sea HasA fish 1");
+    let turn = TurnInFlight { evidence, ..scene(lines, &graph) };
+    let (config, reader) = (config.clone(), Answering::new(move |_| reading.clone()));
+    let model = Arc::clone(&reader);
+    let (mut values, faults) = run_dataflow(vec![turn], move |turns| {
+        let kinds = [("pages", SourceKind::Documents), ("graph", SourceKind::Graph)];
+        let sources = kinds.map(|(name, kind)| (name.to_owned(), SourceConfig::of(kind))).into();
+        let sources = Arc::new(Sources::new(&sources).expect("sources"));
+        let reader = Some(Arc::clone(&model) as Arc<Read>);
+        let context = StageContext { reader, sources, ..stage_context(&graph) };
+        let context = asking(context, |_| unreachable!("no language model is asked"));
+        decision(turns, config.clone(), &context)
+    });
+    assert!(faults.is_empty());
+    (values.pop().expect("a turn"), reader.asked())
+}
+
+fn decided(lines: &[&str], evidence: Vec<Evidence>, reading: Reading) -> TurnInFlight {
+    decided_with(&DecisionConfig::default(), lines, evidence, reading).0
+}
+
+fn reading(scores: &[&[f32]], precision: f32) -> Reading {
+    let scores = scores.iter().map(|of| of.to_vec()).collect();
+    Reading { scores, intents: [1.0, 0.0, 0.0, 0.0, 0.0], precision }
+}
+
+fn pages() -> Vec<Evidence> {
+    let returns = "You have **14 days**. Sale items have 7 days. Bring the receipt.";
+    let mut pages = vec![
+        document("pages", "opening", "We open at nine.", 0.9),
+        document("pages", "returns", returns, 0.4),
+    ];
+    pages.iter_mut().for_each(|page| page.selected = true);
+    pages
+}
+
+fn row(name: &str, price: &str) -> Evidence {
+    let column = |name: &str, value: &str| Column { name: name.into(), value: value.into() };
+    let columns = vec![column("id", "T1"), column("name", name), column("price", price)];
+    let row = TableRow { place: 1, columns, by_words: Score::new(0.5), by_meaning: None };
+    Evidence { document: None, row: Some(row), ..document("goods", name, "", 0.5) }
+}
+
+fn of(turn: &TurnInFlight) -> (Action, Option<HandOffReason>, &str) {
+    let decided = turn.decision.as_ref().expect("a decision");
+    (decided.action, decided.hand_off, decided.said.as_deref().unwrap_or_default())
+}
+
+#[test]
+fn the_sentences_that_answer_are_said() {
+    let lines = ["u: I bought boots", "s: Lovely.", "u: and if they are too small?"];
+    let given = reading(&[&[-2.0], &[3.0, 2.5, -1.0]], 0.8);
+    let (turn, asked) = decided_with(&DecisionConfig::default(), &lines, pages(), given);
+    let answer = (Action::Answer, None, "You have 14 days. Sale items have 7 days.");
+    assert_eq!(of(&turn), answer);
+    assert_eq!(turn.evidence[0].id.0, "returns", "the answer leads");
+    let [ReadRequest { question, sections }] = &asked[..] else { panic!("{asked:?}") };
+    assert_eq!(question.before, ["Lovely.", "I bought boots"], "the latest first");
+    let [_, Section { sentences, .. }] = &sections[..] else { panic!("{sections:?}") };
+    assert_eq!(sentences[0], "You have 14 days.", "without mark-up");
+}
+
+#[test]
+fn a_question_is_answered_by_what_follows_it() {
+    let page = document("pages", "faq", "May I bring my dog? Yes, on a lead. Cats may not.", 0.5);
+    let turn = decided(&["u: dogs?"], vec![page], reading(&[&[4.0, 1.0, -1.0]], 0.9));
+    assert_eq!(of(&turn), (Action::Answer, None, "Yes, on a lead."));
+}
+
+#[test]
+fn too_few_right_answers_are_declined() {
+    let config = DecisionConfig { min_precision: 0.81, ..DecisionConfig::default() };
+    let given = reading(&[&[-2.0], &[3.0, 0.0, 0.0]], 0.8);
+    let (turn, _) = decided_with(&config, &["u: too small?"], pages(), given);
+    assert_eq!(of(&turn), (Action::Decline, None, &*config.texts.en.decline));
+    assert!(turn.evidence.iter().all(|evidence| !evidence.selected), "nothing was used");
+}
+
+#[test]
+fn nothing_found_again_and_again_is_handed_over() {
+    let declined = format!("s: {}", DecisionConfig::default().texts.en.decline);
+    let lines = ["u: a?", &*declined, "u: b?", &*declined, "u: c?"];
+    let given = || reading(&[&[-2.0], &[-3.0, -3.0, -3.0]], 0.1);
+    let turn = decided(&lines, pages(), given());
+    assert_eq!(of(&turn).1, Some(HandOffReason::NothingFound));
+    assert_eq!(of(&decided(&lines[2..], pages(), given())).0, Action::Decline);
+}
+
+#[test]
+fn a_row_is_said_by_its_name_and_of_two_alike_one_is_asked_for() {
+    let cells: &[f32] = &[-5.0, -5.0, 2.0];
+    let rows = || vec![row("Oslo lamp", "£49"), row("Oslo desk", "£80")];
+    let turn = decided(&["u: how much?"], rows(), reading(&[cells, &[-5.0, -5.0, 0.0]], 0.9));
+    assert_eq!(of(&turn), (Action::Answer, None, "For Oslo lamp: price is £49."));
+    let alike = |price| reading(&[&[-5.0, -5.0, price], &[-5.0, -5.0, price - 0.5]], 0.3);
+    let turn = decided(&["u: how much?"], rows(), alike(2.0));
+    assert_eq!(of(&turn), (Action::Ask, None, "Do you mean Oslo lamp or Oslo desk?"));
+    let turn = decided(&["u: the price of the Oslo desk?"], rows(), alike(2.0));
+    assert_eq!(of(&turn), (Action::Answer, None, "For Oslo desk: price is £80."), "it is named");
+    assert_eq!(of(&decided(&["u: who won?"], rows(), alike(-1.0))).0, Action::Decline);
+}
+
+#[test]
+fn who_needs_a_person_is_handed_over_whatever_was_found() {
+    let sure = || reading(&[&[-2.0], &[9.0, 0.0, 0.0]], 1.0);
+    let turn = decided(&["u: I want to speak to a human"], pages(), sure());
+    assert_eq!(of(&turn).1, Some(HandOffReason::Asked));
+    let endangered = Reading { intents: [0.6, 0.0, 0.0, 0.0, 0.4], ..sure() };
+    assert_eq!(
+        of(&decided(&["u: it is over"], pages(), endangered)).1,
+        Some(HandOffReason::Safety)
+    );
+    // Each reason can be switched off.
+    let hand_off = HandOffConfig { asked: false, ..HandOffConfig::default() };
+    let config = DecisionConfig { hand_off, ..DecisionConfig::default() };
+    let (turn, _) = decided_with(&config, &["u: a real person?"], pages(), sure());
+    assert_eq!(of(&turn).0, Action::Answer);
+}
+
+#[test]
+fn small_talk_is_social_unless_something_answers() {
+    let social = |precision| Reading {
+        intents: [0.1, 0.9, 0.0, 0.0, 0.0],
+        ..reading(&[&[1.0], &[0.0, 0.0, 0.0]], precision)
+    };
+    assert_eq!(of(&decided(&["u: hiya folks"], pages(), social(0.2))).0, Action::Social);
+    assert_eq!(of(&decided(&["u: when do you open"], pages(), social(0.9))).0, Action::Answer);
+}
+
+#[test]
+fn a_language_that_the_reader_does_not_know_is_decided_by_words() {
+    let given = || reading(&[&[9.0]], 1.0);
+    let page = |relevance| vec![document("pages", "hours", "九点开门。", relevance)];
+    let (turn, asked) =
+        decided_with(&DecisionConfig::default(), &["u: 几点开门？"], page(0.5), given());
+    assert!(asked.is_empty());
+    assert_eq!(of(&turn), (Action::Answer, None, ""), "generation says it");
+    let turn = decided(&["u: 几点开门？"], page(0.2), given());
+    assert_eq!(of(&turn), (Action::Decline, None, &*DecisionTexts::default().zh.decline));
+}
+
+#[test]
+fn common_knowledge_is_not_spoken_beside_documents() {
+    let fact = Evidence {
+        document: None,
+        fact: Some(turnstream_schemas::FactStatement {
+            head: "boots".to_owned(),
+            relation: "IsA".to_owned(),
+            tail: "shoe".to_owned(),
+            weight: 1.0,
+            negated: false,
+        }),
+        selected: true,
+        ..document("graph", "boots", "boots are shoes", 0.9)
+    };
+    let evidence = [vec![fact], pages()].concat();
+    let turn = decided(&["u: too small?"], evidence, reading(&[&[-2.0], &[3.0, 0.0, 0.0]], 0.8));
+    let selected: Vec<&str> =
+        turn.evidence.iter().filter(|it| it.selected).map(|it| &*it.id.0).collect();
+    assert_eq!(selected, ["returns", "opening"]);
+}
+
+#[test]
+fn it_can_be_off() {
+    let config = DecisionConfig { form: DecisionForm::Off, ..DecisionConfig::default() };
+    let (turn, asked) = decided_with(&config, &["u: a person?"], pages(), reading(&[], 0.0));
+    assert!(turn.decision.is_none() && asked.is_empty());
+    assert_eq!(turn.evidence, pages());
+}
+
+#[test]
+fn a_question_back_needs_its_choices() {
+    let mut config = DecisionConfig::default();
+    assert_eq!(config.check(), Ok(()));
+    config.texts.zh.ask = "哪一个？".to_owned();
+    assert!(config.check().is_err());
+}
+
+/// Decides by a language model that gives these answers, one after the other.
+fn prompted_with(answers: Vec<&'static str>, lines: &[&str]) -> (TurnInFlight, usize) {
+    let graph = graph("sea HasA fish 1");
+    let turn = TurnInFlight { evidence: pages(), ..scene(lines, &graph) };
+    let asked = Arc::new(std::sync::atomic::AtomicUsize::new(0));
+    let count = Arc::clone(&asked);
+    let (mut values, faults) = run_dataflow(vec![turn], move |turns| {
+        let (count, answers) = (Arc::clone(&count), answers.clone());
+        let sources = [("pages".to_owned(), SourceConfig::of(SourceKind::Documents))].into();
+        let sources = Arc::new(Sources::new(&sources).expect("sources"));
+        let context = StageContext { sources, ..stage_context(&graph) };
+        let context = asking(context, move |request| {
+            let at = count.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+            assert!(request.prompt.contains("2. You have **14 days**."), "{}", request.prompt);
+            let text = answers[at.min(answers.len() - 1)].to_owned();
+            turnstream_ports::model::Generated { text, ..Default::default() }
+        });
+        let config = DecisionConfig { form: DecisionForm::Prompted, ..DecisionConfig::default() };
+        decision(turns, config, &context)
+    });
+    assert!(faults.is_empty());
+    (values.pop().expect("a turn"), asked.load(std::sync::atomic::Ordering::Relaxed))
+}
+
+#[test]
+fn a_language_model_decides_and_words_in_one_call() {
+    let good = r#"{"action": "answer", "reply": "You have 14 days.", "evidence": [2]}"#;
+    let (turn, asked) = prompted_with(vec![good], &["u: too small?"]);
+    assert_eq!((of(&turn), asked), ((Action::Answer, None, "You have 14 days."), 1));
+    let decided = turn.decision.as_ref().expect("a decision");
+    assert_eq!((decided.pieces, &*turn.evidence[0].id.0), (1, "returns"));
+    let declined = r#"{"action": "decline", "reply": "", "evidence": []}"#;
+    let (turn, _) = prompted_with(vec![declined], &["u: who are you?"]);
+    assert_eq!(of(&turn), (Action::Decline, None, &*DecisionTexts::default().en.decline));
+    // Who asks for a person in plain words is not kept waiting for a model.
+    let (turn, asked) = prompted_with(vec![good], &["u: a real person, please"]);
+    assert_eq!((of(&turn).0, asked), (Action::HandOff, 0));
+}
+
+#[test]
+fn what_a_language_model_makes_up_is_not_said() {
+    let good = r#"{"action": "answer", "reply": "You have 14 days.", "evidence": [2]}"#;
+    for bad in [
+        r#"{"action": "answer", "reply": "You have 90 days.", "evidence": [2]}"#,
+        r#"{"action": "answer", "reply": "You have 14 days.", "evidence": [7]}"#,
+        r#"{"action": "answer", "reply": "null", "evidence": [2]}"#,
+        r#"{"action": "perhaps", "reply": "x", "evidence": []}"#,
+    ] {
+        let (turn, asked) = prompted_with(vec![bad, good], &["u: too small?"]);
+        assert_eq!((of(&turn).2, asked), ("You have 14 days.", 2), "{bad}");
+        let (turn, _) = prompted_with(vec![bad], &["u: too small?"]);
+        assert_eq!(turn.progress.without(), [Stage::Decision], "{bad}");
+        assert!(turn.decision.as_ref().is_none_or(|it| it.said.is_none()), "rules decide: {bad}");
+    }
+}

@@ -1,0 +1,146 @@
+//! What is said where nothing is answered, by language.
+
+use schemars::JsonSchema;
+use serde::de::Error;
+use serde::{Deserialize, Deserializer, Serialize};
+use serde_json::{Map, Value};
+use turnstream_knowledge::language::Lexicon;
+use turnstream_ports::refused::Refused;
+use turnstream_schemas::{HandOffReason, Stage};
+
+/// Stands for the choices in a question back.
+const CHOICES: &str = "{choices}";
+
+/// The texts by language: `en` for English and every language without texts, `zh` for Chinese.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct DecisionTexts {
+    /// English.
+    pub en: TextsOfLanguage,
+    /// Chinese.
+    #[serde(deserialize_with = "over_chinese")]
+    pub zh: TextsOfLanguage,
+}
+
+/// Reads some of the texts of Chinese; the others are the defaults of Chinese, not of English.
+fn over_chinese<'de, D: Deserializer<'de>>(given: D) -> Result<TextsOfLanguage, D::Error> {
+    let given = Map::<String, Value>::deserialize(given)?;
+    let texts = serde_json::to_value(DecisionTexts::default().zh).map_err(D::Error::custom)?;
+    let Value::Object(mut texts) = texts else { return Err(D::Error::custom("no texts")) };
+    texts.extend(given);
+    serde_json::from_value(Value::Object(texts)).map_err(D::Error::custom)
+}
+
+/// The texts of a language. None of them may state a fact.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct TextsOfLanguage {
+    /// Nothing in the knowledge answers.
+    pub decline: String,
+    /// Asks which of two is meant; `{choices}` stands for their names.
+    pub ask: String,
+    /// Stands between the two names.
+    pub or: String,
+    /// Hands over because the user asked for a person, or because staff taught so.
+    pub hand_off: String,
+    /// Hands over because the user complains.
+    pub complaint: String,
+    /// Hands over because the user speaks of danger to people.
+    pub safety: String,
+    /// Hands over because nothing was found several times.
+    pub nothing_found: String,
+}
+
+impl Default for DecisionTexts {
+    fn default() -> Self {
+        let texts = |[decline, ask, or, hand_off, complaint, safety, nothing_found]: [&str; 7]| {
+            TextsOfLanguage {
+                decline: decline.to_owned(),
+                ask: ask.to_owned(),
+                or: or.to_owned(),
+                hand_off: hand_off.to_owned(),
+                complaint: complaint.to_owned(),
+                safety: safety.to_owned(),
+                nothing_found: nothing_found.to_owned(),
+            }
+        };
+        Self {
+            en: texts([
+                "I am sorry, I do not know the answer to that. Is there anything else I can help with?",
+                "Do you mean {choices}?",
+                " or ",
+                "Of course. I will pass you on to a colleague.",
+                "I am sorry for the trouble you have had. I will pass you on to a colleague who can look into it.",
+                "I take what you write seriously. If anyone is in danger, please call the emergency \
+                 services now. I am passing you on to a colleague straight away.",
+                "I am sorry that I could not answer your questions. I will pass you on to a colleague.",
+            ]),
+            zh: texts([
+                "抱歉，这个问题我回答不了。还有别的可以帮您吗？",
+                "您是指{choices}吗？",
+                "还是",
+                "好的，这就为您转接同事。",
+                "给您带来麻烦，非常抱歉。这就为您转接同事处理。",
+                "您说的情况我很重视。如果有人正处于危险之中，请马上拨打当地的急救或报警电话。我马上为您转接同事。",
+                "很抱歉没能回答您的问题，这就为您转接同事。",
+            ]),
+        }
+    }
+}
+
+impl Default for TextsOfLanguage {
+    fn default() -> Self {
+        DecisionTexts::default().en
+    }
+}
+
+impl DecisionTexts {
+    pub(super) fn check(&self) -> Result<(), Refused> {
+        let keys = [("texts.en.ask", &self.en), ("texts.zh.ask", &self.zh)];
+        match keys.into_iter().find(|(_, texts)| !texts.ask.contains(CHOICES)) {
+            None => Ok(()),
+            Some((key, _)) => Err(Refused::Together {
+                stage: Stage::Decision,
+                key,
+                needs: "`{choices}` in the text",
+            }),
+        }
+    }
+
+    pub(super) fn of(&self, lexicon: &Lexicon) -> &TextsOfLanguage {
+        let is_chinese = lexicon.language() == Lexicon::chinese().language();
+        if is_chinese { &self.zh } else { &self.en }
+    }
+}
+
+impl TextsOfLanguage {
+    /// The text by which a conversation is handed over.
+    pub(super) fn hand_off(&self, reason: HandOffReason) -> &str {
+        match reason {
+            HandOffReason::Asked | HandOffReason::Taught => &self.hand_off,
+            HandOffReason::Complaint => &self.complaint,
+            HandOffReason::Safety => &self.safety,
+            HandOffReason::NothingFound => &self.nothing_found,
+        }
+    }
+
+    /// The question which of two is meant.
+    pub(super) fn ask(&self, [first, second]: &[String; 2]) -> String {
+        self.ask.replace(CHOICES, &format!("{first}{}{second}", self.or))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_text_that_is_not_given_is_the_default_of_its_language() {
+        let given = r#"{"en": {"or": " / "}, "zh": {"decline": "不知道。"}}"#;
+        let texts: DecisionTexts = serde_json::from_str(given).expect("texts");
+        let of = DecisionTexts::default();
+        assert_eq!(texts.en, TextsOfLanguage { or: " / ".to_owned(), ..of.en });
+        assert_eq!(texts.zh, TextsOfLanguage { decline: "不知道。".to_owned(), ..of.zh });
+        assert!(serde_json::from_str::<DecisionTexts>(r#"{"zh": {"dcline": ""}}"#).is_err());
+    }
+}

@@ -1,0 +1,92 @@
+//! The words for a row: what it is about, and some of its columns.
+
+use turnstream_knowledge::language::Lexicon;
+use turnstream_schemas::Column;
+
+use super::subject;
+
+/// Units at the end of a column's name, each as it is said behind a number.
+const UNITS: &[(&str, &str)] = &[
+    ("eur", " EUR"),
+    ("euro", " euros"),
+    ("usd", " USD"),
+    ("gbp", " GBP"),
+    ("chf", " CHF"),
+    ("percent", "%"),
+    ("min", " minutes"),
+    ("minutes", " minutes"),
+    ("hours", " hours"),
+    ("days", " days"),
+    ("weeks", " weeks"),
+    ("months", " months"),
+    ("years", " years"),
+    ("mm", " mm"),
+    ("cm", " cm"),
+    ("m", " m"),
+    ("m2", " m²"),
+    ("m3", " m³"),
+    ("km", " km"),
+    ("g", " g"),
+    ("kg", " kg"),
+    ("ml", " ml"),
+    ("l", " l"),
+    ("litres", " litres"),
+    ("w", " W"),
+    ("kw", " kW"),
+    ("kwh", " kWh"),
+    ("gb", " GB"),
+    ("db", " dB"),
+    ("people", " people"),
+    ("persons", " persons"),
+];
+
+/// Says columns of a row as a sentence that names what the row is about. `None` if no column is left
+/// beside that one.
+pub fn said(row: &[Column], chosen: &[&Column], lexicon: &Lexicon) -> Option<String> {
+    let subject = subject(row)?;
+    let others = chosen.iter().filter(|column| column.name != subject.name);
+    let is_chinese = lexicon.language() == Lexicon::chinese().language();
+    let is = if is_chinese { "是" } else { " is " };
+    let pair = |column: &&Column| {
+        let (name, unit) = with_unit(column).unwrap_or((&column.name, ""));
+        format!("{name}{is}{}{unit}", column.value)
+    };
+    let pairs: Vec<String> = others.map(pair).collect();
+    let (last, first) = pairs.split_last()?;
+    if is_chinese {
+        return Some(format!("{}：{}。", subject.value, pairs.join("，")));
+    }
+    let and = if first.is_empty() { "" } else { " and " };
+    Some(format!("For {}: {}{and}{last}.", subject.value, first.join(", ")))
+}
+
+/// The name of a column without its unit, and the unit, where the value is a number and the name ends in
+/// one: `price eur` and 349 is a price of 349 EUR.
+fn with_unit(column: &Column) -> Option<(&str, &'static str)> {
+    let is_number = column.value.bytes().all(|it| it.is_ascii_digit() || it == b'.');
+    let (name, unit) = column.name.rsplit_once(' ')?;
+    let (_, unit) = UNITS.iter().find(|(word, _)| is_number && *word == unit)?;
+    Some((name, *unit))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_unit_stands_behind_its_number() {
+        let column = |name: &str, value: &str| Column { name: name.into(), value: value.into() };
+        let row = [
+            column("id", "T-1"),
+            column("name", "Summit"),
+            column("price eur", "349"),
+            column("delivery days", "2 to 3"),
+            column("size m2", "4.5"),
+            column("sold by min", "no"),
+        ];
+        let chosen: Vec<&Column> = row[2..].iter().collect();
+        let expected = "For Summit: price is 349 EUR, delivery days is 2 to 3, size is 4.5 m² and sold by min is no.";
+        assert_eq!(said(&row, &chosen, Lexicon::english()).as_deref(), Some(expected));
+        assert_eq!(said(&row, &[&row[1]], Lexicon::english()), None);
+    }
+}

@@ -1,0 +1,80 @@
+//! `turnstream new`: writes a small company to begin with, which `chat` answers for at once.
+
+use std::io::Write;
+use std::path::{Path, PathBuf};
+
+use anyhow::Context;
+use serde_json::json;
+use turnstream_console::{Usage, print_json};
+
+use crate::documents;
+
+/// The company: its files below the folder.
+const FILES: [(&str, &str); 6] = [
+    ("pages/orders.md", include_str!("new/company/pages/orders.md")),
+    ("pages/house.md", include_str!("new/company/pages/house.md")),
+    ("teas.jsonl", include_str!("new/company/teas.jsonl")),
+    ("phrasings.jsonl", include_str!("new/company/phrasings.jsonl")),
+    ("questions.jsonl", include_str!("new/company/questions.jsonl")),
+    (CONFIG, include_str!("new/company/turnstream.toml")),
+];
+const CONFIG: &str = "turnstream.toml";
+
+/// Write a small company to begin with: a configuration, two pages, a table, phrasings of its customers
+/// and ten questions.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Talk with it by `turnstream chat --config teahouse/turnstream.toml`.
+
+Examples:
+  turnstream new teahouse")]
+pub struct NewArgs {
+    /// The company's folder; made where it is not there, and empty
+    #[arg(value_name = "DIR")]
+    dir: PathBuf,
+    /// Print one JSON object as the last line
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Writes the company and imports its pages.
+///
+/// # Errors
+/// The folder is not empty, or cannot be written to.
+pub fn execute(args: &NewArgs, out: &mut dyn Write) -> anyhow::Result<()> {
+    let dir = &args.dir;
+    if dir.read_dir().is_ok_and(|mut inside| inside.next().is_some()) {
+        let message = format!("{} is not empty", dir.display());
+        return Err(Usage::new(message, "name a folder that is not there yet").into());
+    }
+    for (name, content) in FILES {
+        write(&dir.join(name), content, dir)?;
+    }
+    documents::import_pages(&dir.join("pages"), &dir.join("store"))?;
+    if args.json {
+        let files: Vec<PathBuf> = FILES.iter().map(|(name, _)| dir.join(name)).collect();
+        print_json(out, &json!({ "config": dir.join(CONFIG), "files": files }))?;
+        return Ok(());
+    }
+    let config = dir.join(CONFIG);
+    writeln!(out, "{} has a tea house. Talk with it:\n", dir.display())?;
+    writeln!(out, "    turnstream chat --config {}\n", config.display())?;
+    writeln!(
+        out,
+        "Then put your own pages, tables and customers' words in their place, and import the pages:\n"
+    )?;
+    let (pages, store) = (dir.join("pages"), dir.join("store"));
+    writeln!(out, "    turnstream documents import {} --out {}", pages.display(), store.display())?;
+    Ok(())
+}
+
+fn write(path: &Path, content: &str, dir: &Path) -> anyhow::Result<()> {
+    let failed =
+        || format!("cannot write {}; check the folder and its permissions", path.display());
+    if let Some(folder) = path.parent() {
+        std::fs::create_dir_all(folder).with_context(failed)?;
+    }
+    // A path may have quotes and backslashes of its own.
+    let shown = dir.display().to_string().replace('\\', "\\\\").replace('"', "\\\"");
+    std::fs::write(path, content.replace("DIR", &shown)).with_context(failed)
+}

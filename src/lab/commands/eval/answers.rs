@@ -1,0 +1,102 @@
+//! `turnstream eval answers`.
+
+use std::io::Write;
+use std::path::PathBuf;
+
+use anyhow::Context;
+use minijinja::value::{Serde, Value};
+use minijinja::{Environment, context};
+use turnstream_console::{InputRefused, print_json};
+
+use crate::eval::answers::{AnswerShare, AnswersError, JudgedAnswer, figures, judged};
+
+pub(super) const EXAMPLES: &str = "\
+A line of the gold file is {\"turn_id\", \"kind\", \"must\", \"must_not\", \"gold\", \"also\"}: `must` and `must_not`
+are regular expressions, `gold` is page.md#heading, row:ID, several of them, or null.
+docs/decision.md says what the figures are, and how to replay a company's questions.
+
+Examples:
+  turnstream eval answers --data responses.jsonl --gold gold.jsonl --report answers.html";
+
+const TEMPLATE: &str = include_str!("answers.html");
+
+/// `eval answers`
+#[derive(Clone, Debug, clap::Args)]
+pub struct AnswersArgs {
+    /// The responses: what `turnstream replay --out` wrote
+    #[arg(long, value_name = "FILE")]
+    data: PathBuf,
+    /// What is right for each turn
+    #[arg(long, value_name = "FILE")]
+    gold: PathBuf,
+    /// Write a page with the figures and every wrong answer beside what was retrieved
+    #[arg(long, value_name = "HTML")]
+    report: Option<PathBuf>,
+    /// Print one JSON object as the last line
+    #[arg(long)]
+    pub(super) json: bool,
+}
+
+pub(super) fn execute(args: &AnswersArgs, out: &mut dyn Write) -> anyhow::Result<()> {
+    let judged = judged(&args.data, &args.gold).map_err(refused)?;
+    let figures = figures(&judged);
+    let named = [
+        ("precision of answers", figures.precision),
+        ("recall of answers", figures.recall),
+        ("false answers", figures.false_answers),
+        ("recall of hand-offs", figures.hand_off_recall),
+        ("false hand-offs", figures.false_hand_offs),
+        ("small talk", figures.small_talk),
+    ];
+    if let Some(path) = &args.report {
+        let figures = named.map(|(name, share)| (name, shown(share)));
+        let page = page(&figures, &judged).context("the page cannot be made")?;
+        std::fs::write(path, page)
+            .with_context(|| format!("cannot write {}; check the folder", path.display()))?;
+    }
+    if args.json {
+        return Ok(print_json(out, &figures)?);
+    }
+    writeln!(out, "{} turns", figures.n)?;
+    for (name, share) in named {
+        writeln!(out, "{name:22} {}", shown(share))?;
+    }
+    writeln!(out, "\n{:16} right wrong abstained", "kind")?;
+    for (kind, [right, wrong, abstained]) in &figures.by_kind {
+        let kind = serde_json::to_value(kind)?;
+        let kind = kind.as_str().unwrap_or_default();
+        writeln!(out, "{kind:16} {right:5} {wrong:5} {abstained:9}")?;
+    }
+    Ok(())
+}
+
+fn refused(error: AnswersError) -> anyhow::Error {
+    InputRefused::new(error.to_string(), "give the replay's output, and the company's gold file")
+        .caused_by(error)
+        .into()
+}
+
+fn shown(AnswerShare { share, interval }: AnswerShare) -> String {
+    let interval = interval.map(|[low, high]| format!(" [{low:.3}, {high:.3}]"));
+    share.map_or_else(
+        || "–".to_owned(),
+        |share| format!("{share:.3}{}", interval.unwrap_or_default()),
+    )
+}
+
+/// The page: figures, and the answers that are not right, wrong ones first.
+fn page(
+    figures: &[(&'static str, String)],
+    judged: &[JudgedAnswer],
+) -> Result<String, minijinja::Error> {
+    use crate::eval::answers::Verdict::{Abstained, Right, Wrong};
+    let of = |verdict| judged.iter().filter(move |it| it.verdict == verdict);
+    let shown: Vec<Value> =
+        of(Wrong).chain(of(Abstained)).map(|it| Value::from(Serde(it))).collect();
+    let right = of(Right).count();
+    let mut pages = Environment::new();
+    pages.add_template("answers.html", TEMPLATE)?;
+    pages
+        .get_template("answers.html")?
+        .render(context! { figures => figures.to_vec(), shown, right })
+}

@@ -1,0 +1,90 @@
+use serde::Deserialize;
+
+use super::*;
+
+/// What PyTorch gives (`deploy/training/answers/reference.py`).
+#[derive(Deserialize)]
+struct Reference {
+    sections: Vec<SectionTexts>,
+    turns: Vec<ReferenceTurn>,
+}
+
+#[derive(Deserialize)]
+struct SectionTexts {
+    title: String,
+    sentences: Vec<String>,
+}
+
+#[derive(Deserialize)]
+struct ReferenceTurn {
+    utterance: String,
+    before: Vec<String>,
+    scores: Vec<Vec<f32>>,
+    intents: [f32; 5],
+    vector: Vec<f32>,
+}
+
+fn close(found: &[f32], expected: &[f32], within: f32) {
+    assert!(found.len() >= expected.len());
+    let far = found.iter().zip(expected).find(|(a, b)| (*a - *b).abs() > within);
+    assert!(far.is_none(), "{found:?} is not {expected:?}");
+}
+
+#[test]
+fn the_shipped_reader_reads_as_in_training() {
+    let reference: Reference =
+        serde_json::from_str(include_str!("fixtures/readings.json")).expect("the fixture");
+    let reader = AnswerReader::shipped().expect("the reader");
+    let sections: Vec<Section> = reference
+        .sections
+        .into_iter()
+        .map(|SectionTexts { title, sentences }| Section {
+            title,
+            sentences,
+            nearness: 0,
+            taught: 0,
+        })
+        .collect();
+    let backend = Reads(Arc::clone(&reader));
+    for turn in reference.turns {
+        let ReferenceTurn { utterance, before, scores, intents, vector } = turn;
+        let mut vectors = Vec::new();
+        reader.encode(&[&utterance], &mut vectors).expect("a vector");
+        close(&vectors, &vector, 1e-4);
+        let question = Question { utterance, before };
+        let request = ReadRequest { question, sections: sections.clone() };
+        let (readings, encoded) = backend.run(&[request]).expect("a reading");
+        let [reading] = &readings[..] else { panic!("{readings:?}") };
+        for (found, expected) in reading.scores.iter().zip(&scores) {
+            assert_eq!(found.len(), expected.len());
+            close(found, expected, 2e-3);
+        }
+        close(&reading.intents, &intents, 1e-3);
+        assert!((0.0..=1.0).contains(&reading.precision) && encoded.tokens > 0);
+    }
+}
+
+#[test]
+fn what_finds_no_room_has_no_score() {
+    let reader = AnswerReader::shipped().expect("the reader");
+    let long = Section {
+        title: "Long".to_owned(),
+        sentences: vec!["One more word. ".repeat(40); 9],
+        nearness: 0,
+        taught: 0,
+    };
+    let question = Question { utterance: "what? ".repeat(200), before: vec!["so ".repeat(500)] };
+    let request = ReadRequest { question, sections: vec![long, Section::default()] };
+    let (readings, _) = Reads(reader).run(&[request]).expect("a reading");
+    assert!((1..9).contains(&readings[0].scores[0].len()), "{readings:?}");
+    assert!(readings[0].scores[1].is_empty());
+}
+
+#[test]
+fn a_line_through_points() {
+    let points = [(0.2, 0.0), (0.6, 0.5), (0.9, 0.9)];
+    for (x, y) in [(0.0, 0.0), (0.4, 0.25), (0.6, 0.5), (0.75, 0.7), (1.0, 0.9)] {
+        assert!((interpolate(&points, x) - y).abs() < 1e-6, "{x}");
+    }
+    assert!((interpolate(&[], 0.3) - 0.3).abs() < 1e-6);
+}

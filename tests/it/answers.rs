@@ -1,0 +1,193 @@
+//! A company's customers through the whole program: answered from its pages and its table, or openly not.
+
+use std::path::Path;
+
+use serde_json::{Value, json};
+use turnstream_schemas::{Action, HandOffReason, Response};
+
+use crate::turnstream;
+
+const RETURNS: &str = "# Returns\n\n## How long you have\n\nYou can send a lamp back within **30 days** \
+                       of the day it arrives. A lamp that was used goes back at half its price.\n\n\
+                       ## What it costs\n\n- Post within the country: we pay.\n- From abroad: you \
+                       pay.\n";
+const VISITS: &str = "# Visiting us\n\n## Opening hours\n\nThe shop in Harbour Street is open from ten \
+                      to six, Tuesday to Saturday.\n\n## Parking\n\nThere is a car park behind the \
+                      house; the first hour is free.\n";
+const ROWS: &str = r#"{"id": "L-1", "name": "Oslo", "kind": "desk lamp", "price": "£49", "colour": "blue"}
+{"id": "L-2", "name": "Bergen", "kind": "floor lamp", "price": "£120", "colour": "brass"}
+"#;
+
+const PHRASINGS: &str = r#"{"text": "my uncle has a caravan, where would he leave it", "gold": "pages/visits.md#parking"}
+{"text": "the brassy one my gran had", "gold": "row:L-2"}
+{"text": "got a spare bulb for the boat", "gold": null, "action": "decline"}
+{"text": "its about the court letter", "gold": null, "action": "hand_off"}
+{"text": "is anyone in", "gold": "visits.md#a-heading-that-went"}
+"#;
+
+fn text(path: &Path) -> &str {
+    path.to_str().expect("UTF-8")
+}
+
+/// The responses to conversations, each of a user's turns, with this added to the configuration, where
+/// FOLDER stands for the company's folder.
+fn responses(conversations: &[&[&str]], more: &str) -> (Vec<Response>, Value) {
+    let folder = tempfile::tempdir().expect("a folder");
+    let at = |name: &str| folder.path().join(name);
+    std::fs::create_dir(at("pages")).expect("a folder");
+    let turns = conversations.iter().enumerate().flat_map(|(at, turns)| {
+        let turn = move |text: &&str| {
+            json!({ "conversation_id": at.to_string(), "speaker": "user", "text": text })
+        };
+        turns.iter().map(turn)
+    });
+    let turns: String = turns.map(|turn| format!("{turn}\n")).collect();
+    for (name, content) in [
+        ("pages/returns.md", RETURNS),
+        ("pages/visits.md", VISITS),
+        ("lamps.jsonl", ROWS),
+        ("phrasings.jsonl", PHRASINGS),
+    ] {
+        std::fs::write(at(name), content).expect("written");
+    }
+    std::fs::write(at("turns.jsonl"), turns).expect("written");
+    let (store, table) = (at("store"), at("lamps.jsonl"));
+    let more = more.replace("FOLDER", text(folder.path()));
+    let config = format!(
+        "{more}\n[documents]\ndirectory = {store:?}\n[sources.lamps]\nkind = \"table\"\nfile = \
+         {table:?}\n[sources.pages]\nkind = \"documents\"\n"
+    );
+    std::fs::write(at("turnstream.toml"), config).expect("written");
+    let run = |args: &[&str]| {
+        let output = turnstream(args).output().expect("it starts");
+        let errors = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "{args:?}: {errors}");
+        let said = String::from_utf8(output.stdout).expect("UTF-8");
+        serde_json::from_str::<Value>(said.lines().last().expect("a line")).expect("JSON")
+    };
+    run(&["documents", "import", text(&at("pages")), "--out", text(&store), "--json"]);
+    let (turns, config, out) = (at("turns.jsonl"), at("turnstream.toml"), at("out.jsonl"));
+    let summary = run(&[
+        "replay",
+        text(&turns),
+        "--config",
+        text(&config),
+        "--history",
+        "generated",
+        "--out",
+        text(&out),
+        "--json",
+    ]);
+    let lines = std::fs::read_to_string(out).expect("responses");
+    let responses = lines.lines().map(|line| serde_json::from_str(line).expect("a response"));
+    (responses.collect(), summary)
+}
+
+#[test]
+fn a_customer_is_answered_or_openly_not() {
+    let conversations: [&[&str]; 7] = [
+        &["how long do i have to send a lamp back?"],
+        &["when are you open on saturdays"],
+        &["what does the Bergen cost?"],
+        &["hi there"],
+        &["I want to talk to a real person"],
+        &["i smell gas in my flat, what do i do"],
+        &["who won the world cup in 1998?"],
+    ];
+    let (responses, summary) = responses(&conversations, "");
+    let [returns, hours, price, hello, person, gas, foreign] = &responses[..] else {
+        panic!("{responses:?}")
+    };
+    let actions: Vec<Action> = responses.iter().filter_map(|it| it.action).collect();
+    use Action::{Answer, Decline, HandOff, Social};
+    let expected = [Answer, Answer, Answer, Social, HandOff, HandOff, Decline];
+    assert_eq!(actions, expected, "{responses:#?}");
+    let begin = "You can send a lamp back within 30 days of the day it arrives.";
+    assert!(returns.text.starts_with(begin), "{}", returns.text);
+    assert!(hours.text.contains("from ten to six, Tuesday to Saturday"), "{}", hours.text);
+    assert!(price.text.starts_with("For Bergen: ") && price.text.contains("price is £120"));
+    assert!(hello.text.starts_with("Hello") || hello.text.starts_with("Hi"), "{}", hello.text);
+    assert_eq!(person.hand_off, Some(HandOffReason::Asked));
+    assert_eq!(gas.hand_off, Some(HandOffReason::Safety));
+    for response in [hello, person, gas, foreign] {
+        assert!(response.evidence.iter().all(|evidence| !evidence.selected), "{response:?}");
+    }
+    for response in [returns, hours, price] {
+        let precision = response.answer_precision.expect("a share");
+        assert!(precision.get() >= 0.5 && response.evidence[0].selected, "{response:?}");
+        assert!(!response.text.contains("**") && !response.text.contains('#'));
+    }
+    assert_eq!(summary["actions"]["answer"], json!(3), "{summary}");
+    assert_eq!(summary["hand_offs"], json!({ "asked": 1, "safety": 1 }));
+}
+
+#[test]
+fn a_follow_up_is_about_what_was_said_before() {
+    let (responses, _) = responses(&[&["can i send a lamp back?", "and if it was used?"]], "");
+    assert!(responses[1].text.contains("half its price"), "{}", responses[1].text);
+}
+
+#[test]
+fn what_is_said_without_an_answer_is_configured() {
+    let more = "[decision]\nmin_precision = 1.0\n[decision.hand_off]\nnothing_found_turns = 2\n\
+                [decision.texts.en]\ndecline = \"Nothing.\"\nask = \"{choices}?\"\nor = \" / \"\n\
+                hand_off = \"a\"\ncomplaint = \"b\"\nsafety = \"c\"\nnothing_found = \"Wait.\"\n";
+    let turns: &[&str] = &["do you repair radios?", "and clocks?"];
+    let (responses, _) = responses(&[turns], more);
+    let said: Vec<&str> = responses.iter().map(|it| &*it.text).collect();
+    assert_eq!(said, ["Nothing.", "Wait."]);
+    assert_eq!(responses[1].hand_off, Some(HandOffReason::NothingFound));
+}
+
+#[test]
+fn what_staff_taught_changes_what_is_said() {
+    let turns: [&[&str]; 4] = [
+        &["my uncle has a caravan, where would he leave it"],
+        &["the brassy one my gran had"],
+        &["got a spare bulb for the boat?"],
+        &["it's about the court letter"],
+    ];
+    let (taught, _) = responses(&turns, "[teaching]\nphrasings = \"FOLDER/phrasings.jsonl\"\n");
+    let [parked, brass, bulb, court] = &taught[..] else { panic!("{taught:?}") };
+    assert!(parked.text.contains("car park behind the house"), "{}", parked.text);
+    assert!(brass.text.starts_with("For Bergen: "), "{}", brass.text);
+    assert_eq!(bulb.action, Some(Action::Decline));
+    assert_eq!(court.hand_off, Some(HandOffReason::Taught));
+    let (untaught, _) = responses(&turns, "");
+    let share = |of: &[Response], at: usize| of[at].answer_precision.map_or(0.0, |it| it.get());
+    assert!(share(&taught, 0) > share(&untaught, 0) && untaught[3].hand_off.is_none());
+}
+
+#[test]
+fn a_new_company_is_answered_for_at_once() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let (dir, out) = (folder.path().join("tea \"house\""), folder.path().join("out.jsonl"));
+    let made = turnstream(&["new", text(&dir)]).output().expect("it starts");
+    assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
+    let again = turnstream(&["new", text(&dir)]).output().expect("it starts");
+    assert_eq!(again.status.code(), Some(2), "it is not empty");
+    let (config, questions) = (dir.join("turnstream.toml"), dir.join("questions.jsonl"));
+    let replay = ["replay", text(&questions), "--config", text(&config), "--out", text(&out)];
+    let replayed = turnstream(&[&replay[..], &["--history", "generated"]].concat());
+    let replayed = { replayed }.output().expect("it starts");
+    assert!(replayed.status.success(), "{}", String::from_utf8_lossy(&replayed.stderr));
+    let lines = std::fs::read_to_string(out).expect("responses");
+    let responses: Vec<Response> =
+        lines.lines().map(|line| serde_json::from_str(line).expect("a response")).collect();
+    let said = |id: &str| {
+        let found = responses.iter().find(|it| it.turn_id.as_str() == id).expect("a response");
+        (found.action.expect("an action"), &*found.text)
+    };
+    assert_eq!(said("q01.1").0, Action::Social);
+    for (id, words) in [
+        ("q01.2", "ten to seven"),
+        ("q02.1", "two working days"),
+        ("q03.1", "£9.50"),
+        ("q05.1", "photo"),
+    ] {
+        let (action, text) = said(id);
+        assert!(action == Action::Answer && text.contains(words), "{id}: {action:?} {text}");
+    }
+    assert_eq!((said("q06.1").0, said("q07.1").0), (Action::Decline, Action::Decline));
+    assert_eq!(said("q08.1").0, Action::HandOff);
+}

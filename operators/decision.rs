@@ -329,7 +329,7 @@ impl ResponseDecision {
             }
             None if self.speaks_facts(turn) => Verdict::of(ActionDecision::to(Action::Answer)),
             // Nothing but the graph: generation asks back, in words about what the user named.
-            None if self.speaks_graph() => Verdict::of(ActionDecision::to(Action::Ask)),
+            None if !self.sources.have_texts() => Verdict::of(ActionDecision::to(Action::Ask)),
             None => self.decline(turn),
         }
     }

@@ -155,6 +155,20 @@ fn a_language_that_the_reader_does_not_know_is_decided_by_words() {
 }
 
 #[test]
+fn pages_without_a_graph_decline_in_every_language() {
+    let graph = graph("sea HasA fish 1");
+    let turn = scene(&["u: 几点开门？"], &graph);
+    let (values, faults) = run_dataflow(vec![turn], move |turns| {
+        let sources = [("pages".to_owned(), SourceConfig::of(SourceKind::Documents))].into();
+        let sources = Arc::new(Sources::new(&sources).expect("sources"));
+        let context = StageContext { sources, ..stage_context(&graph) };
+        decision(turns, DecisionConfig::default(), &context)
+    });
+    assert!(faults.is_empty());
+    assert_eq!(of(&values[0]).0, Action::Decline);
+}
+
+#[test]
 fn common_knowledge_is_not_spoken_beside_documents() {
     let fact = Evidence {
         document: None,

@@ -83,7 +83,7 @@ pub struct DecisionConfig {
     /// The least relevance of a passage or row that the lexical form answers from; 0..=1.
     pub min_relevance: f64,
     /// Most passages and rows that the reader reads, the most relevant ones; 1..=64. Each takes some
-    /// twenty milliseconds of one core.
+    /// ninety milliseconds of one core.
     pub max_read: u32,
     /// Most sentences of an answer; 1..=8.
     pub max_sentences: u32,

@@ -38,7 +38,7 @@ pub struct TableRetrievalConfig {
     /// The share of words in a row's likeness, against meaning; 0..=1.
     pub word_share: f64,
     /// Tables of at most so many rows are also searched by meaning, 0..=100000. The reader turns each row
-    /// into a vector when the process starts, some twenty milliseconds a row.
+    /// into a vector when the process starts, some forty milliseconds a row.
     pub max_encoded_rows: u32,
 }
 

@@ -181,14 +181,14 @@ struct ResponseDecision {
 
 /// What the stage decides.
 #[derive(Default)]
-struct Verdict {
+struct DecidedResponse {
     /// What the response does; `None` if the stage is off.
     decided: Option<ActionDecision>,
     /// The places of the evidence that the response is from, in its order.
     answers: Vec<usize>,
 }
 
-impl Verdict {
+impl DecidedResponse {
     /// A response that does this, without evidence to say.
     fn of(decided: ActionDecision) -> Self {
         Self { decided: Some(decided), answers: Vec::new() }
@@ -224,7 +224,11 @@ impl ResponseDecision {
     }
 
     /// Hands over, where the utterance calls for it.
-    fn handed_over(&self, turn: &TurnInFlight, reading: Option<&Reading>) -> Option<Verdict> {
+    fn handed_over(
+        &self,
+        turn: &TurnInFlight,
+        reading: Option<&Reading>,
+    ) -> Option<DecidedResponse> {
         let config = &self.config.hand_off;
         let reason = intent::hand_off(turn.context.query(), reading)?;
         let is_wanted = match reason {
@@ -240,10 +244,10 @@ impl ResponseDecision {
         self.config.texts.of(turn.context.lexicon())
     }
 
-    fn hand_over(&self, turn: &TurnInFlight, reason: HandOffReason) -> Verdict {
+    fn hand_over(&self, turn: &TurnInFlight, reason: HandOffReason) -> DecidedResponse {
         let said = self.texts(turn).hand_off(reason).to_owned();
         let hand_off = Some(reason);
-        Verdict::of(ActionDecision {
+        DecidedResponse::of(ActionDecision {
             hand_off,
             said: Some(said),
             ..ActionDecision::to(Action::HandOff)
@@ -251,32 +255,32 @@ impl ResponseDecision {
     }
 
     /// Declines; hands over, if that was the last of too many such turns in a row.
-    fn decline(&self, turn: &TurnInFlight) -> Verdict {
+    fn decline(&self, turn: &TurnInFlight) -> DecidedResponse {
         let text = &self.texts(turn).decline;
         let most = self.config.hand_off.nothing_found_turns as usize;
         let declined = turn.context.responses_before().take_while(|said| *said == text).count();
         if most > 0 && declined + 1 >= most {
             return self.hand_over(turn, HandOffReason::NothingFound);
         }
-        Verdict::of(ActionDecision {
+        DecidedResponse::of(ActionDecision {
             said: Some(text.clone()),
             ..ActionDecision::to(Action::Decline)
         })
     }
 
     /// What staff taught to do about turns like this one, where nothing answers them.
-    fn taught(&self, turn: &TurnInFlight) -> Option<Verdict> {
+    fn taught(&self, turn: &TurnInFlight) -> Option<DecidedResponse> {
         let (action, cosine) = turn.taught.action?;
         let is_near = cosine >= self.config.min_taught_likeness;
         is_near.then(|| match action {
             Action::HandOff => self.hand_over(turn, HandOffReason::Taught),
-            Action::Social => Verdict::of(ActionDecision::to(Action::Social)),
+            Action::Social => DecidedResponse::of(ActionDecision::to(Action::Social)),
             Action::Answer | Action::Ask | Action::Decline => self.decline(turn),
         })
     }
 
     /// Decides by how the reader read the turn.
-    fn by_reading(&self, turn: &TurnInFlight, reading: &Reading) -> Verdict {
+    fn by_reading(&self, turn: &TurnInFlight, reading: &Reading) -> DecidedResponse {
         if let Some(verdict) = self.handed_over(turn, Some(reading)) {
             return verdict;
         }
@@ -294,16 +298,16 @@ impl ResponseDecision {
             Some(Choice { place, sentences, is_named, .. }) if answers || is_named => {
                 let said = choice::said(&turn.evidence[place], &sentences, turn.context.lexicon());
                 let decided = ActionDecision { said, ..ActionDecision::to(Action::Answer) };
-                Verdict { decided: Some(decided), answers: vec![place] }
+                DecidedResponse { decided: Some(decided), answers: vec![place] }
             }
             _ if intent::is_small_talk(turn.context.query(), Some(reading)) => {
-                Verdict::of(ActionDecision::to(Action::Social))
+                DecidedResponse::of(ActionDecision::to(Action::Social))
             }
             Some(Choice { rivals: Some(rivals), .. }) => {
                 let said = Some(self.texts(turn).ask(&rivals));
-                Verdict::of(ActionDecision { said, ..ActionDecision::to(Action::Ask) })
+                DecidedResponse::of(ActionDecision { said, ..ActionDecision::to(Action::Ask) })
             }
-            _ if self.speaks_facts(turn) => Verdict::of(ActionDecision::to(Action::Answer)),
+            _ if self.speaks_facts(turn) => DecidedResponse::of(ActionDecision::to(Action::Answer)),
             _ => self.decline(turn),
         };
         if let Some(decided) = &mut verdict.decided {
@@ -313,23 +317,27 @@ impl ResponseDecision {
     }
 
     /// Decides by the relevance of the evidence and the words of the utterance.
-    fn by_words(&self, turn: &TurnInFlight) -> Verdict {
+    fn by_words(&self, turn: &TurnInFlight) -> DecidedResponse {
         if let Some(verdict) = self.handed_over(turn, None) {
             return verdict;
         }
         if intent::is_small_talk(turn.context.query(), None) {
-            return Verdict::of(ActionDecision::to(Action::Social));
+            return DecidedResponse::of(ActionDecision::to(Action::Social));
         }
         let best = self.read_evidence(turn).into_iter().next();
         let found = best.filter(|(_, it)| it.relevance.get() >= self.config.min_relevance);
         match found {
             Some((place, _)) => {
                 let decided = Some(ActionDecision::to(Action::Answer));
-                Verdict { decided, answers: vec![place] }
+                DecidedResponse { decided, answers: vec![place] }
             }
-            None if self.speaks_facts(turn) => Verdict::of(ActionDecision::to(Action::Answer)),
+            None if self.speaks_facts(turn) => {
+                DecidedResponse::of(ActionDecision::to(Action::Answer))
+            }
             // Nothing but the graph: generation asks back, in words about what the user named.
-            None if !self.sources.have_texts() => Verdict::of(ActionDecision::to(Action::Ask)),
+            None if !self.sources.have_texts() => {
+                DecidedResponse::of(ActionDecision::to(Action::Ask))
+            }
             None => self.decline(turn),
         }
     }
@@ -348,7 +356,7 @@ impl ResponseDecision {
 
 impl Decide for ResponseDecision {
     type Turn = TurnInFlight;
-    type Decision = Verdict;
+    type Decision = DecidedResponse;
 
     const STAGE: Stage = STAGE;
 
@@ -361,7 +369,7 @@ impl Decide for ResponseDecision {
         reader.or_else(|| self.prompt.as_ref().map(Prompt::call))
     }
 
-    fn begin(&self, turn: &TurnInFlight) -> Result<Step<Verdict>, Fault> {
+    fn begin(&self, turn: &TurnInFlight) -> Result<Step<DecidedResponse>, Fault> {
         if self.config.form == DecisionForm::Off {
             return Ok(Step::decided(self.without(turn, Without::Off)));
         }
@@ -384,7 +392,7 @@ impl Decide for ResponseDecision {
         turn: &TurnInFlight,
         asked: &Asked,
         answer: Answer,
-    ) -> Result<Step<Verdict>, Fault> {
+    ) -> Result<Step<DecidedResponse>, Fault> {
         if self.prompt.is_some() {
             return Prompt::read_by(self.prompt.as_ref(), self, turn, asked, answer);
         }
@@ -393,17 +401,21 @@ impl Decide for ResponseDecision {
         Ok(Step::decided(self.by_reading(turn, readings.first().ok_or_else(unfit)?)))
     }
 
-    fn without(&self, turn: &TurnInFlight, why: Without<'_>) -> Verdict {
+    fn without(&self, turn: &TurnInFlight, why: Without<'_>) -> DecidedResponse {
         match why {
             Without::ByRules(_) => self.by_words(turn),
-            _ => Verdict::default(),
+            _ => DecidedResponse::default(),
         }
     }
 
     /// Puts the evidence that the answer is from first. What the response is not made from is not
     /// selected: nothing, where the configuration gives its words; passages and rows, where it does not
     /// answer; facts of a graph that is not spoken.
-    fn write(&self, turn: &mut TurnInFlight, Verdict { decided, answers }: Verdict) {
+    fn write(
+        &self,
+        turn: &mut TurnInFlight,
+        DecidedResponse { decided, answers }: DecidedResponse,
+    ) {
         let answered = decided.as_ref().is_none_or(|it| it.action == Action::Answer);
         let is_given = !answered && decided.as_ref().is_some_and(|it| it.said.is_some());
         let speaks = decided.is_none() || self.speaks_graph();

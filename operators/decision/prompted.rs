@@ -3,7 +3,7 @@
 use turnstream_schemas::{Action, DecisionAnswer, Evidence, Fault, FaultKind, HandOffReason};
 
 use super::claims::unfounded;
-use super::{ResponseDecision, STAGE, Verdict};
+use super::{DecidedResponse, ResponseDecision, STAGE};
 use crate::flow::{ActionDecision, TurnInFlight};
 use crate::generation::is_prose;
 use crate::prompted::fence::fenced;
@@ -29,7 +29,7 @@ impl Prompted for ResponseDecision {
         &self,
         turn: &TurnInFlight,
         said: Answered<DecisionAnswer>,
-    ) -> Result<Verdict, Fault> {
+    ) -> Result<DecidedResponse, Fault> {
         let DecisionAnswer { action, reply, evidence } = said.answer;
         match action {
             Action::Decline => return Ok(self.decline(turn)),
@@ -60,7 +60,7 @@ impl Prompted for ResponseDecision {
         }
         let reply = Some(reply.trim().to_owned());
         let decided = ActionDecision { said: reply, ..ActionDecision::to(action) };
-        Ok(Verdict { decided: Some(decided), answers })
+        Ok(DecidedResponse { decided: Some(decided), answers })
     }
 }
 

@@ -49,7 +49,7 @@ use batch::gathering::Bounds;
 use batch::{Batched, Limits, Threads};
 use bert::Bert;
 use classifier::Classifier;
-use reader::{AnswerReader, Reads};
+use reader::{AnswerReader, ReaderBackend};
 use registry::KnownModel;
 use remote::{Api, RemoteConfig, RemoteEmbedder};
 use static_table::{StaticTable, TableError};
@@ -400,7 +400,7 @@ impl<'a> Runtime<'a> {
     /// Its weights are damaged, or the system cannot start the threads.
     pub fn read(&self) -> Result<Arc<Read>, ModelError> {
         let counted = self.metrics.model(Task::Read).clone();
-        let reads = Reads(AnswerReader::shipped()?);
+        let reads = ReaderBackend(AnswerReader::shipped()?);
         let read = Batched::start(reads, self.config.limits(), &self.threads, counted);
         Ok(Arc::new(read.map_err(ModelError::Threads)?))
     }

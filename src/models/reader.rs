@@ -325,9 +325,9 @@ impl Encoder for AnswerReader {
 }
 
 /// The reader behind the port `Read`.
-pub struct Reads(pub Arc<AnswerReader>);
+pub struct ReaderBackend(pub Arc<AnswerReader>);
 
-impl Backend for Reads {
+impl Backend for ReaderBackend {
     type Item = ReadRequest;
     type Output = Reading;
 

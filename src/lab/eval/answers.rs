@@ -18,7 +18,7 @@ use super::bootstrap::{Conversations, Mean};
 /// What kind of turn it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Deserialize, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum TurnKind {
+pub enum GoldKind {
     /// A page answers.
     Document,
     /// A row of the table answers.
@@ -39,7 +39,7 @@ pub enum TurnKind {
     Safety,
 }
 
-impl TurnKind {
+impl GoldKind {
     fn is_answerable(self) -> bool {
         matches!(self, Self::Document | Self::Table | Self::Multi)
     }
@@ -67,7 +67,7 @@ enum Places {
 #[derive(Clone, Debug, Deserialize)]
 struct GoldTurn {
     turn_id: String,
-    kind: TurnKind,
+    kind: GoldKind,
     #[serde(default)]
     must: Vec<String>,
     #[serde(default)]
@@ -81,7 +81,7 @@ struct GoldTurn {
 /// How a response fares.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Verdict {
+pub enum AnswerVerdict {
     /// As it should be.
     Right,
     /// It says what it should not.
@@ -96,9 +96,9 @@ pub struct JudgedAnswer {
     /// The turn.
     pub turn_id: String,
     /// Its kind.
-    pub kind: TurnKind,
+    pub kind: GoldKind,
     /// The verdict.
-    pub verdict: Verdict,
+    pub verdict: AnswerVerdict,
     /// What the response does.
     pub action: Action,
     /// Its words.
@@ -140,7 +140,7 @@ pub struct AnswerFigures {
     /// Social responses among small talk.
     pub small_talk: AnswerShare,
     /// By kind: right, wrong and abstained.
-    pub by_kind: BTreeMap<TurnKind, [usize; 3]>,
+    pub by_kind: BTreeMap<GoldKind, [usize; 3]>,
     /// What a higher `decision.min_precision` would give.
     pub curve: Vec<CurvePoint>,
 }
@@ -160,7 +160,7 @@ pub struct CurvePoint {
 
 /// Why answers cannot be scored.
 #[derive(Debug, thiserror::Error)]
-pub enum AnswersError {
+pub enum ScoringError {
     /// The file cannot be read.
     #[error("cannot read {path}: {source}; check the path and its permissions", path = path.display())]
     Read {
@@ -195,12 +195,12 @@ fn lines<T>(
     path: &Path,
     what: &'static str,
     read: impl Fn(&str) -> Result<T, String>,
-) -> Result<Vec<T>, AnswersError> {
+) -> Result<Vec<T>, ScoringError> {
     let text = std::fs::read_to_string(path)
-        .map_err(|source| AnswersError::Read { path: path.to_owned(), source })?;
+        .map_err(|source| ScoringError::Read { path: path.to_owned(), source })?;
     let lines = text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty());
     let failed =
-        |at, reason| AnswersError::Line { path: path.to_owned(), line: at + 1, reason, what };
+        |at, reason| ScoringError::Line { path: path.to_owned(), line: at + 1, reason, what };
     lines.map(|(at, line)| read(line).map_err(|reason| failed(at, reason))).collect()
 }
 
@@ -208,7 +208,7 @@ fn lines<T>(
 ///
 /// # Errors
 /// A file cannot be read or has another line, or the files have no turn in common.
-pub fn judged(data: &Path, gold: &Path) -> Result<Vec<JudgedAnswer>, AnswersError> {
+pub fn judged(data: &Path, gold: &Path) -> Result<Vec<JudgedAnswer>, ScoringError> {
     let json = |error: serde_json::Error| error.to_string();
     let turns = lines(gold, "a turn with what its response must say", |line| {
         let turn: GoldTurn = serde_json::from_str(line).map_err(json)?;
@@ -227,7 +227,7 @@ pub fn judged(data: &Path, gold: &Path) -> Result<Vec<JudgedAnswer>, AnswersErro
         })
         .collect();
     if judged.is_empty() {
-        return Err(AnswersError::NothingInCommon { data: data.to_owned(), gold: gold.to_owned() });
+        return Err(ScoringError::NothingInCommon { data: data.to_owned(), gold: gold.to_owned() });
     }
     Ok(judged)
 }
@@ -275,14 +275,14 @@ fn judge(response: &Response, turn: &GoldTurn, must: &[Regex], must_not: &[Regex
     let says = |it: &Regex| it.is_match(text).unwrap_or(false);
     let fits = must.iter().all(says) && !must_not.iter().any(says);
     let answers = action == Action::Answer;
-    let right = |is: bool, otherwise| if is { Verdict::Right } else { otherwise };
+    let right = |is: bool, otherwise| if is { AnswerVerdict::Right } else { otherwise };
     let verdict = match turn.kind {
-        kind if kind.is_answerable() && answers => right(fits && is_gold, Verdict::Wrong),
-        kind if kind.has_no_answer() => right(!answers, Verdict::Wrong),
-        _ if answers => Verdict::Wrong,
-        TurnKind::SmallTalk => right(action == Action::Social && fits, Verdict::Abstained),
-        kind if kind.needs_a_person() => right(action == Action::HandOff, Verdict::Abstained),
-        _ => Verdict::Abstained,
+        kind if kind.is_answerable() && answers => right(fits && is_gold, AnswerVerdict::Wrong),
+        kind if kind.has_no_answer() => right(!answers, AnswerVerdict::Wrong),
+        _ if answers => AnswerVerdict::Wrong,
+        GoldKind::SmallTalk => right(action == Action::Social && fits, AnswerVerdict::Abstained),
+        kind if kind.needs_a_person() => right(action == Action::HandOff, AnswerVerdict::Abstained),
+        _ => AnswerVerdict::Abstained,
     };
     let mut found: Vec<_> = response.evidence.iter().filter(|it| place(it).is_some()).collect();
     found.sort_by(|a, b| b.relevance.get().total_cmp(&a.relevance.get()));
@@ -313,8 +313,8 @@ pub fn figures(judged: &[JudgedAnswer]) -> AnswerFigures {
         AnswerShare { share, interval }
     };
     let answers = |it: &JudgedAnswer| it.action == Action::Answer;
-    let is_right = |it: &JudgedAnswer| answers(it) && it.verdict == Verdict::Right;
-    let mut by_kind = BTreeMap::<TurnKind, [usize; 3]>::new();
+    let is_right = |it: &JudgedAnswer| answers(it) && it.verdict == AnswerVerdict::Right;
+    let mut by_kind = BTreeMap::<GoldKind, [usize; 3]>::new();
     for it in judged {
         by_kind.entry(it.kind).or_default()[it.verdict as usize] += 1;
     }
@@ -327,7 +327,7 @@ pub fn figures(judged: &[JudgedAnswer]) -> AnswerFigures {
         hand_off_recall: share(&|it| it.kind.needs_a_person().then(|| hands_over(it))),
         false_hand_offs: share(&|it| (!it.kind.needs_a_person()).then(|| hands_over(it))),
         small_talk: share(&|it| {
-            (it.kind == TurnKind::SmallTalk).then(|| it.verdict == Verdict::Right)
+            (it.kind == GoldKind::SmallTalk).then(|| it.verdict == AnswerVerdict::Right)
         }),
         by_kind,
         curve: (0..20).map(|at| point(judged, f64::from(at) / 20.0)).collect(),
@@ -340,7 +340,7 @@ fn point(judged: &[JudgedAnswer], min_precision: f64) -> CurvePoint {
     };
     let count = |is: &dyn Fn(&&JudgedAnswer) -> bool| judged.iter().filter(is).count() as f64;
     let share = |part: f64, of: f64| (of > 0.0).then(|| part / of);
-    let right = count(&|it| said(it) && it.verdict == Verdict::Right);
+    let right = count(&|it| said(it) && it.verdict == AnswerVerdict::Right);
     CurvePoint {
         min_precision,
         precision: share(right, count(&said)),

@@ -45,7 +45,7 @@ fn the_shipped_reader_reads_as_in_training() {
             taught: 0,
         })
         .collect();
-    let backend = Reads(Arc::clone(&reader));
+    let backend = ReaderBackend(Arc::clone(&reader));
     for turn in reference.turns {
         let ReferenceTurn { utterance, before, scores, intents, vector } = turn;
         let mut vectors = Vec::new();
@@ -75,7 +75,7 @@ fn what_finds_no_room_has_no_score() {
     };
     let question = Question { utterance: "what? ".repeat(200), before: vec!["so ".repeat(500)] };
     let request = ReadRequest { question, sections: vec![long, Section::default()] };
-    let (readings, _) = Reads(reader).run(&[request]).expect("a reading");
+    let (readings, _) = ReaderBackend(reader).run(&[request]).expect("a reading");
     assert!((1..9).contains(&readings[0].scores[0].len()), "{readings:?}");
     assert!(readings[0].scores[1].is_empty());
 }

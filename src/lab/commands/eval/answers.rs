@@ -8,7 +8,7 @@ use minijinja::value::{Serde, Value};
 use minijinja::{Environment, context};
 use turnstream_console::{InputRefused, print_json};
 
-use crate::eval::answers::{AnswerShare, AnswersError, JudgedAnswer, figures, judged};
+use crate::eval::answers::{AnswerShare, JudgedAnswer, ScoringError, figures, judged};
 
 pub(super) const EXAMPLES: &str = "\
 A line of the gold file is {\"turn_id\", \"kind\", \"must\", \"must_not\", \"gold\", \"also\"}: `must` and `must_not`
@@ -70,7 +70,7 @@ pub(super) fn execute(args: &AnswersArgs, out: &mut dyn Write) -> anyhow::Result
     Ok(())
 }
 
-fn refused(error: AnswersError) -> anyhow::Error {
+fn refused(error: ScoringError) -> anyhow::Error {
     InputRefused::new(error.to_string(), "give the replay's output, and the company's gold file")
         .caused_by(error)
         .into()
@@ -89,7 +89,7 @@ fn page(
     figures: &[(&'static str, String)],
     judged: &[JudgedAnswer],
 ) -> Result<String, minijinja::Error> {
-    use crate::eval::answers::Verdict::{Abstained, Right, Wrong};
+    use crate::eval::answers::AnswerVerdict::{Abstained, Right, Wrong};
     let of = |verdict| judged.iter().filter(move |it| it.verdict == verdict);
     let shown: Vec<Value> =
         of(Wrong).chain(of(Abstained)).map(|it| Value::from(Serde(it))).collect();

@@ -37,7 +37,7 @@ fn verdicts(responses: &[String]) -> Vec<JudgedAnswer> {
 
 #[test]
 fn answers_are_right_wrong_or_openly_none() {
-    use Verdict::{Abstained, Right, Wrong};
+    use AnswerVerdict::{Abstained, Right, Wrong};
     let returns = ("returns.md", "Returns: How long");
     for (turn, action, text, place, verdict) in [
         ("a", "answer", "You have 30 days.", returns, Right),

@@ -4,7 +4,8 @@
 //! The stage reads the evidence that was found. In the learned form, the reader reads the utterance with
 //! each of the most relevant passages and rows, scores their sentences and cells against none of them,
 //! and tells what the utterance is for. The response answers where enough of such answers were right on
-//! development data (`min_precision`), or where the utterance names a row and the column, and says the best
+//! development data (`min_precision`), or where the utterance names a row and the column, or asks what table
+//! retrieval answered over several rows (the cheapest, those under an amount), and says the best
 //! sentence and those beside it that answer too.
 //! Where two rows fit about as well as each other, it asks which one is meant. Else it declines. The
 //! lexical form goes by the relevance of the evidence and by the words of the utterance; it also stands
@@ -83,7 +84,7 @@ pub struct DecisionConfig {
     /// The least relevance of a passage or row that the lexical form answers from; 0..=1.
     pub min_relevance: f64,
     /// Most passages and rows that the reader reads, the most relevant ones; 1..=64. Each takes some
-    /// ninety milliseconds of one core.
+    /// thirty milliseconds of one core.
     pub max_read: u32,
     /// Most sentences of an answer; 1..=8.
     pub max_sentences: u32,
@@ -125,7 +126,7 @@ impl Default for DecisionConfig {
             form: DecisionForm::Learned,
             prompted: PromptedConfig::default(),
             on_failure: OnFailure::Lexical,
-            min_precision: 0.5,
+            min_precision: 0.55,
             min_relevance: 0.25,
             max_read: 4,
             max_sentences: 3,
@@ -279,12 +280,19 @@ impl ResponseDecision {
         })
     }
 
+    /// Answers what the turn asks of several rows at once.
+    fn of_asked_rows(&self, turn: &TurnInFlight) -> Option<DecidedResponse> {
+        let (answers, said) = choice::asked_rows(&turn.evidence, turn.context.lexicon())?;
+        let decided = ActionDecision { said: Some(said), ..ActionDecision::to(Action::Answer) };
+        Some(DecidedResponse { decided: Some(decided), answers })
+    }
+
     /// Decides by how the reader read the turn.
     fn by_reading(&self, turn: &TurnInFlight, reading: &Reading) -> DecidedResponse {
         if let Some(verdict) = self.handed_over(turn, Some(reading)) {
             return verdict;
         }
-        if let Some(verdict) = self.taught(turn) {
+        if let Some(verdict) = self.taught(turn).or_else(|| self.of_asked_rows(turn)) {
             return verdict;
         }
         let answers = f64::from(reading.precision) >= self.config.min_precision;
@@ -323,6 +331,9 @@ impl ResponseDecision {
         }
         if intent::is_small_talk(turn.context.query(), None) {
             return DecidedResponse::of(ActionDecision::to(Action::Social));
+        }
+        if let Some(verdict) = self.of_asked_rows(turn) {
+            return verdict;
         }
         let best = self.read_evidence(turn).into_iter().next();
         let found = best.filter(|(_, it)| it.relevance.get() >= self.config.min_relevance);

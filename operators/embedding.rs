@@ -17,7 +17,6 @@ use serde::{Deserialize, Serialize};
 use timely::dataflow::StreamVec;
 use turnstream_knowledge::language::Lexicon;
 use turnstream_ports::model::encoder::Encoder;
-use turnstream_ports::model::reader::Question;
 use turnstream_ports::model::{Embed, Embedding};
 use turnstream_ports::refused::{Refused, check_bound};
 use turnstream_schemas::{Fault, Stage};
@@ -128,8 +127,9 @@ impl Decide for DialogueEmbedding {
         // The reader knows English.
         let is_known = turn.context.lexicon().language() == Lexicon::english().language();
         if self.questions.is_some() && is_known {
-            let Question { utterance, before } = turn.context.question();
-            return Ok(Step::ask([vec![utterance], before].concat()));
+            let question = turn.context.question();
+            let texts = std::iter::once(&question.utterance).chain(question.before());
+            return Ok(Step::ask(texts.cloned().collect::<Vec<_>>()));
         }
         let embedded = self.in_place(turn)?;
         Ok(Step::decided(TurnVectors { embedded, ..TurnVectors::default() }))

@@ -231,6 +231,7 @@ pub(crate) mod tests {
             columns: columns.map(column).into(),
             by_words: Score::new(0.5),
             by_meaning: None,
+            asked: None,
         }
     }
 

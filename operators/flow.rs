@@ -120,12 +120,15 @@ impl TurnContext {
     /// The turn as a question to the reader.
     pub fn question(&self) -> Question {
         let earlier = self.dialogue.split_last().map_or(&[][..], |(_, earlier)| earlier);
-        let last = |speaker| earlier.iter().rposition(|said| said.speaker == speaker);
-        let mut places: Vec<usize> =
-            [Speaker::System, Speaker::User].into_iter().filter_map(last).collect();
-        places.sort_unstable_by_key(|at| std::cmp::Reverse(*at));
-        let before = places.into_iter().map(|at| earlier[at].text.to_string()).collect();
-        Question { utterance: self.query().to_owned(), before }
+        let last = |speaker| {
+            let said = earlier.iter().rev().find(|said| said.speaker == speaker);
+            said.map(|said| said.text.to_string())
+        };
+        Question {
+            utterance: self.query().to_owned(),
+            user_before: last(Speaker::User),
+            system_before: last(Speaker::System),
+        }
     }
 
     /// The recalled entries whose turns are not in the dialogue, each with its index in `recalled`.

@@ -110,7 +110,7 @@ impl StageConfig for QueryProductionConfig {
     fn check(&self) -> Result<(), Refused> {
         self.prompted.check(STAGE)?;
         check_bound(STAGE, "max_explicit", self.max_explicit, 64)?;
-        check_bound(STAGE, "max_implicit", self.max_implicit + 1, 65)?;
+        check_bound(STAGE, "max_implicit", self.max_implicit.saturating_add(1), 65)?;
         check_bound(STAGE, "min_pointers", self.min_pointers, 16)?;
         check_bound(STAGE, "max_facts_per_concept", self.max_facts_per_concept, 4096)?;
         check_fraction(STAGE, "min_informativeness", self.min_informativeness)?;

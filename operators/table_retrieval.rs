@@ -1,8 +1,10 @@
 //! Table retrieval finds the rows of a table that answer the turn.
 //!
 //! It searches the rows of the planned table for the current utterance, by words (BM25 over each row as
-//! `column = value`) and, where the rows have vectors by the reader, by meaning. If the table depends on other sources, it also searches for their evidence; and if
-//! that evidence names values of rows that were found, only those rows remain.
+//! `column = value`) and, where the rows have vectors by the reader, by meaning. Rows that answer what the turn
+//! asks of several at once, such as which is the cheapest, come first. If the table depends on other sources, it
+//! also searches for their evidence; and if that evidence names values of rows that were found, only those rows
+//! remain.
 //!
 //! Key: none. State: none; the rows are those that existed when the process started. If it fails and may
 //! degrade, the turn goes on without rows. It does not decide which rows are used.
@@ -12,6 +14,7 @@ use std::sync::Arc;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use timely::dataflow::StreamVec;
+use turnstream_knowledge::language::Lexicon;
 use turnstream_ports::refused::{Refused, check_bound, check_fraction};
 use turnstream_schemas::{Evidence, EvidenceId, Fault, Score, SourceName, Stage, TableRow};
 
@@ -128,8 +131,22 @@ pub fn retrieve(
     // What another source gave is named, and not meant.
     let by_meaning = by_meaning.filter(|found| !found.is_empty() && given.is_empty());
     let by_words = table.search(&asked, &given, config.max_rows as usize);
-    let found = fuse(Some(by_words), by_meaning, config.word_share).into_iter();
-    let found = found.filter(|it| it.score >= config.min_score).take(config.max_rows as usize);
+    let mut found = fuse(Some(by_words), by_meaning, config.word_share);
+    found.retain(|it| it.score >= config.min_score);
+    let is_english = turn.context.lexicon().language() == Lexicon::english().language();
+    let query = Some(turn.context.completed_query()).filter(|_| is_english && given.is_empty());
+    let (answering, asked) = match query.and_then(|query| table.asked(query)) {
+        Some((rows, asked)) => (rows, Some(asked)),
+        None => (Vec::new(), None),
+    };
+    let answers = |at: u32| answering.contains(&at);
+    // What answers exactly is as relevant as can be.
+    let first = answering.iter().map(|at| {
+        let it = found.iter().find(|it| it.at == *at);
+        let (by_words, by_meaning) = it.map_or((None, None), |it| (it.by_words, it.by_meaning));
+        Fused { at: *at, score: 1.0, by_words, by_meaning }
+    });
+    let rest = found.iter().copied().filter(|it| !answers(it.at)).take(config.max_rows as usize);
     let evidence = |found: Fused| {
         let row = table.row(found.at)?;
         let (place, score) = (found.at + 1, Score::new(found.score));
@@ -143,14 +160,20 @@ pub fn retrieve(
             fact: None,
             document: None,
             persona: None,
-            row: Some(TableRow { place, columns: row.columns.clone(), by_words, by_meaning }),
+            row: Some(TableRow {
+                place,
+                columns: row.columns.clone(),
+                by_words,
+                by_meaning,
+                asked: asked.clone().filter(|_| answers(found.at)),
+            }),
             relevance: score,
             consistency: None,
             attention: None,
             selected: false,
         })
     };
-    found.filter_map(evidence).collect()
+    first.chain(rest).filter_map(evidence).collect()
 }
 
 #[cfg(test)]

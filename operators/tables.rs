@@ -12,13 +12,14 @@ use rustc_hash::FxHashMap;
 use serde_json::{Map, Value};
 use turnstream_knowledge::terms::terms;
 use turnstream_ports::model::encoder::{EncodeError, Encoder};
-use turnstream_schemas::{Column, SourceName};
+use turnstream_schemas::{Column, RowsAsked, SourceName};
 
 use crate::bm25::{Bag, Statistics};
 
+mod operations;
 mod said;
 
-pub use said::said;
+pub use said::{said, said_of_all};
 
 /// How the column is called that says what a row is about.
 const NAMES: [&str; 5] = ["name", "title", "product", "名称", "名字"];
@@ -78,6 +79,7 @@ pub struct Table {
     holders: FxHashMap<String, Vec<u32>>,
     /// The vectors of the rows, one after the other; empty if they have none.
     vectors: Vec<f32>,
+    columns: operations::Columns,
 }
 
 impl Table {
@@ -96,7 +98,8 @@ impl Table {
         let bags: Vec<Bag<String>> =
             of_rows.into_iter().map(|terms| terms.into_iter().collect()).collect();
         let (statistics, vectors) = (Statistics::of(&bags), Vec::new());
-        Self { statistics, rows, bags, holders, vectors }
+        let columns = operations::Columns::of(&rows);
+        Self { statistics, rows, bags, holders, vectors, columns }
     }
 
     /// The table with vectors of its rows, by which they are found for their meaning too.
@@ -144,6 +147,13 @@ impl Table {
     /// A row by its place, from 0.
     pub fn row(&self, at: u32) -> Option<&Row> {
         self.rows.get(at as usize)
+    }
+
+    /// What an English utterance asks of several rows at once, such as which is the cheapest: the places of the
+    /// rows that answer it, the best first. `None` if it is no such question, or not certainly one.
+    pub fn asked(&self, utterance: &str) -> Option<(Vec<u32>, RowsAsked)> {
+        let (rows, asked) = operations::asked(utterance, &self.columns)?;
+        Some((rows.into_iter().filter_map(|row| u32::try_from(row).ok()).collect(), asked))
     }
 
     /// The rows that share a word with a text, each with its likeness in words, 0..=1: by falling

@@ -91,6 +91,37 @@ pub struct TableRow {
     /// The cosine of the row and the question, 0..=1, if meaning found it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub by_meaning: Option<Score>,
+    /// What the turn asks of several rows at once, where this row is of those that answer it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub asked: Option<RowsAsked>,
+}
+
+/// What a turn asks of several rows of a table at once.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct RowsAsked {
+    /// What is done with the rows.
+    pub operation: RowOperation,
+    /// The name of the column that it is done by, in words; absent where rows are listed or counted.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub column: Option<String>,
+}
+
+/// What is done with the rows of a table to answer a turn.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum RowOperation {
+    /// The row with the most of a column.
+    Most,
+    /// The row with the least of a column.
+    Least,
+    /// Rows that are named, by a column, the one that answers first.
+    Compare,
+    /// The rows whose value of a column is within an amount, or is yes.
+    Filter,
+    /// The rows of a kind.
+    List,
+    /// How many rows of a kind there are.
+    Count,
 }
 
 /// One piece of evidence, with everything that the engine knows about it.

@@ -50,7 +50,8 @@ pub use demand::{
     Topics, Via,
 };
 pub use evidence::{
-    Column, DocumentPassage, Evidence, EvidenceSet, FactStatement, PersonaSentence, TableRow,
+    Column, DocumentPassage, Evidence, EvidenceSet, FactStatement, PersonaSentence, RowOperation,
+    RowsAsked, TableRow,
 };
 pub use fault::{Degraded, Fault, FaultKind};
 pub use forget::{Forget, ForgetKind, NoScope, TurnsRecord};

@@ -4,7 +4,7 @@ use turnstream_knowledge::language::Lexicon;
 use turnstream_knowledge::sentences::sentences;
 use turnstream_knowledge::terms::terms;
 use turnstream_ports::model::reader::{Reading, Section};
-use turnstream_schemas::{Column, Evidence};
+use turnstream_schemas::{Column, Evidence, TableRow};
 
 use crate::phrasings::NearestPhrasings;
 use crate::tables::{self, subject};
@@ -29,20 +29,16 @@ pub(super) struct Choice {
 
 /// A piece of evidence as the reader reads it.
 pub(super) fn section(evidence: &Evidence, taught: &NearestPhrasings) -> Section {
-    let hundredths = |share: f64| (share * 100.0).round() as u8;
-    let taught = hundredths(taught.of(&evidence.id));
+    let taught = (taught.of(&evidence.id) * 100.0).round() as u8;
     let Evidence { row, document, .. } = evidence;
-    let by_meaning = row.as_ref().map(|row| row.by_meaning);
-    let by_meaning = by_meaning.or(document.as_ref().map(|passage| passage.by_meaning));
-    let nearness = by_meaning.flatten().map_or(0, |cosine| hundredths(cosine.get()));
     if let Some(row) = row {
         let cell = |column: &Column| format!("{}: {}", column.name, column.value);
         let title = subject(&row.columns).map_or_else(String::new, |it| it.value.clone());
         let sentences = row.columns.iter().map(cell).collect();
-        return Section { title, sentences, nearness, taught };
+        return Section { title, sentences, taught };
     }
     let title = document.as_ref().map_or_else(String::new, |passage| passage.title.clone());
-    Section { title, sentences: sentences(&evidence.text), nearness, taught }
+    Section { title, sentences: sentences(&evidence.text), taught }
 }
 
 /// The section with the best sentence, the first of equals, and what of it is said; `None` if nothing was
@@ -70,9 +66,30 @@ pub(super) fn choose(
         let name = of.row.as_ref().and_then(|row| subject(&row.columns));
         name.is_some_and(|it| it.value.len() > 2 && spoken.contains(&it.value.to_lowercase()))
     };
+    // A row and a column of it that are both named are what is asked for, whatever else is near.
+    let asked = terms(utterance);
+    let named = |(_, evidence, scores, _): &(usize, &Evidence, &Vec<f32>, (usize, f32))| {
+        let row = evidence.row.as_ref().filter(|_| is_named(evidence))?;
+        let subject = subject(&row.columns)?;
+        let columns = row.columns.iter().zip(scores.iter()).enumerate();
+        let of_name = |column: &Column| terms(&column.name).iter().any(|it| asked.contains(it));
+        let columns = columns.filter(|(_, (it, _))| it.name != subject.name && of_name(it));
+        let best = columns.max_by(|a, b| a.1.1.total_cmp(b.1.1))?;
+        Some((subject.value.len(), best.0, *best.1.1))
+    };
+    let cell = sections.iter().enumerate().filter_map(|(at, it)| Some((named(it)?, at)));
+    // The longest name: "Oslo plus" is not "Oslo".
+    let cell = cell.max_by_key(|((length, ..), at)| (*length, std::cmp::Reverse(*at)));
+    if let Some(((_, column, score), at)) = cell {
+        let mut section = sections.remove(at);
+        section.3 = (column, score);
+        sections.insert(0, section);
+    }
     // A stable sort: of equals the more relevant one. Of two rows about alike the one that is named.
-    sections.sort_by(|a, b| b.3.1.total_cmp(&a.3.1));
+    let rest = usize::from(cell.is_some());
+    sections[rest..].sort_by(|a, b| b.3.1.total_cmp(&a.3.1));
     if let [first, second, ..] = &mut sections[..]
+        && cell.is_none()
         && first.3.1 - second.3.1 <= RIVALS
         && is_named(second.1)
         && !is_named(first.1)
@@ -90,7 +107,7 @@ pub(super) fn choose(
         (rivals[0] != rivals[1]).then_some(rivals)
     });
     let mut others: Vec<usize> = (0..scores.len())
-        .filter(|other| *other != at && scores[*other] >= score - BESIDE)
+        .filter(|other| cell.is_none() && *other != at && scores[*other] >= score - BESIDE)
         .collect();
     others.sort_by(|a, b| scores[*b].total_cmp(&scores[*a]));
     // A question in a list of answered questions is answered by what follows it.
@@ -105,11 +122,17 @@ pub(super) fn choose(
         }
     }
     sentences.sort_unstable();
-    let column = evidence.row.as_ref().and_then(|row| row.columns.get(at));
-    let asked = terms(utterance);
-    let is_named = is_named(evidence)
-        && column.is_some_and(|it| terms(&it.name).iter().any(|term| asked.contains(term)));
-    Some(Choice { place, sentences, rivals, is_named })
+    Some(Choice { place, sentences, rivals, is_named: cell.is_some() })
+}
+
+/// The rows that answer what the turn asks of several at once, by their places in the evidence, and what is said of
+/// them. `None` if it asks no such thing.
+pub(super) fn asked_rows(evidence: &[Evidence], lexicon: &Lexicon) -> Option<(Vec<usize>, String)> {
+    let answering = |at: &usize| evidence[*at].row.as_ref().is_some_and(|row| row.asked.is_some());
+    let places: Vec<usize> = (0..evidence.len()).filter(answering).collect();
+    let rows: Vec<&TableRow> = places.iter().filter_map(|at| evidence[*at].row.as_ref()).collect();
+    let asked = rows.first()?.asked.as_ref()?;
+    Some((places, tables::said_of_all(&rows, asked, lexicon)?))
 }
 
 /// What is said of a piece of evidence: sentences of a passage, or cells of a row. `None` if there is

@@ -1,5 +1,5 @@
 use turnstream_ports::model::reader::Section;
-use turnstream_schemas::{Column, TableRow};
+use turnstream_schemas::{Column, RowOperation, RowsAsked, TableRow};
 
 use super::*;
 use crate::sources::SourceConfig;
@@ -52,7 +52,8 @@ fn pages() -> Vec<Evidence> {
 fn row(name: &str, price: &str) -> Evidence {
     let column = |name: &str, value: &str| Column { name: name.into(), value: value.into() };
     let columns = vec![column("id", "T1"), column("name", name), column("price", price)];
-    let row = TableRow { place: 1, columns, by_words: Score::new(0.5), by_meaning: None };
+    let row =
+        TableRow { place: 1, columns, by_words: Score::new(0.5), by_meaning: None, asked: None };
     Evidence { document: None, row: Some(row), ..document("goods", name, "", 0.5) }
 }
 
@@ -70,7 +71,8 @@ fn the_sentences_that_answer_are_said() {
     assert_eq!(of(&turn), answer);
     assert_eq!(turn.evidence[0].id.0, "returns", "the answer leads");
     let [ReadRequest { question, sections }] = &asked[..] else { panic!("{asked:?}") };
-    assert_eq!(question.before, ["Lovely.", "I bought boots"], "the latest first");
+    assert_eq!(question.before().collect::<Vec<_>>(), ["Lovely.", "I bought boots"]);
+    assert_eq!(question.user_before.as_deref(), Some("I bought boots"));
     let [_, Section { sentences, .. }] = &sections[..] else { panic!("{sections:?}") };
     assert_eq!(sentences[0], "You have 14 days.", "without mark-up");
 }
@@ -99,6 +101,32 @@ fn nothing_found_again_and_again_is_handed_over() {
     let turn = decided(&lines, pages(), given());
     assert_eq!(of(&turn).1, Some(HandOffReason::NothingFound));
     assert_eq!(of(&decided(&lines[2..], pages(), given())).0, Action::Decline);
+}
+
+#[test]
+fn a_row_and_a_column_that_are_named_are_said_whatever_is_near() {
+    let rows = || vec![row("Oslo lamp", "£49"), row("Oslo desk", "£80")];
+    let near: &[f32] = &[-5.0, -5.0, 3.0];
+    let given = || reading(&[near, &[-5.0, -5.0, -4.0]], 0.1);
+    let turn = decided(&["u: the price of the oslo desk?"], rows(), given());
+    assert_eq!(of(&turn), (Action::Answer, None, "For Oslo desk: price is £80."));
+    let turn = decided(&["u: the colour of the oslo desk?"], rows(), given());
+    assert_eq!(of(&turn).0, Action::Decline, "there is no such column");
+}
+
+#[test]
+fn rows_that_answer_what_is_asked_of_several_are_said() {
+    let asked = |name: &str, price: &str| {
+        let mut evidence = row(name, price);
+        let asked = RowsAsked { operation: RowOperation::Least, column: Some("price".to_owned()) };
+        evidence.row.as_mut().expect("a row").asked = Some(asked);
+        evidence
+    };
+    let evidence = vec![row("Oslo lamp", "£49"), asked("Oslo stool", "£20")];
+    let given = reading(&[&[-5.0, -5.0, 3.0], &[-5.0, -5.0, -5.0]], 0.1);
+    let turn = decided(&["u: your cheapest?"], evidence, given);
+    assert_eq!(of(&turn), (Action::Answer, None, "For Oslo stool: price is £20."));
+    assert!(turn.evidence[0].selected && !turn.evidence[1].selected);
 }
 
 #[test]

@@ -37,7 +37,7 @@ mod tests {
             value: (*value).to_owned(),
         };
         let columns = columns.iter().map(column).collect();
-        TableRow { place: 1, columns, by_words: Score::new(0.5), by_meaning: None }
+        TableRow { place: 1, columns, by_words: Score::new(0.5), by_meaning: None, asked: None }
     }
 
     fn answer(columns: &[(&str, &str)], asked: &str) -> Option<String> {

@@ -73,7 +73,7 @@ impl SearchConfig {
         check_bound(STAGE, "search.max_phrases", self.max_phrases, 64)?;
         check_bound(STAGE, "search.max_concepts", self.max_concepts, 64)?;
         check_bound(STAGE, "search.max_postings", self.max_postings, 1 << 20)?;
-        check_bound(STAGE, "search.max_missing", self.max_missing + 1, 65)
+        check_bound(STAGE, "search.max_missing", self.max_missing.saturating_add(1), 65)
     }
 }
 

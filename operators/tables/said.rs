@@ -1,7 +1,7 @@
 //! The words for a row: what it is about, and some of its columns.
 
 use turnstream_knowledge::language::Lexicon;
-use turnstream_schemas::Column;
+use turnstream_schemas::{Column, RowOperation, RowsAsked, TableRow};
 
 use super::subject;
 
@@ -58,6 +58,39 @@ pub fn said(row: &[Column], chosen: &[&Column], lexicon: &Lexicon) -> Option<Str
     }
     let and = if first.is_empty() { "" } else { " and " };
     Some(format!("For {}: {}{and}{last}.", subject.value, first.join(", ")))
+}
+
+/// The most rows that are named.
+const MOST_NAMED: usize = 8;
+
+/// Says the rows that answer what a turn asks of several at once: each with the column that it is asked by, or
+/// their names. `None` if there are none.
+pub fn said_of_all(rows: &[&TableRow], asked: &RowsAsked, lexicon: &Lexicon) -> Option<String> {
+    let few = || rows.iter().take(MOST_NAMED);
+    let by_column = |row: &&TableRow| {
+        let column = row.columns.iter().find(|it| Some(&it.name) == asked.column.as_ref())?;
+        said(&row.columns, &[column], lexicon)
+    };
+    let is_by_number = few().any(|row| {
+        let column = row.columns.iter().find(|it| Some(&it.name) == asked.column.as_ref());
+        column.is_some_and(|it| it.value != "yes")
+    });
+    if asked.column.is_some() && is_by_number {
+        let pairs: Vec<String> = few().filter_map(by_column).collect();
+        return (!pairs.is_empty()).then(|| pairs.join(" "));
+    }
+    let names = few().filter_map(|row| Some(subject(&row.columns)?.value.clone()));
+    let mut names: Vec<String> = names.collect();
+    if rows.len() > names.len() {
+        names.push(format!("{} more", rows.len() - names.len()));
+    }
+    let (last, first) = names.split_last()?;
+    let listed =
+        if first.is_empty() { last.clone() } else { format!("{} and {last}", first.join(", ")) };
+    Some(match asked.operation {
+        RowOperation::Count => format!("{}: {listed}.", rows.len()),
+        _ => format!("{listed}."),
+    })
 }
 
 /// The name of a column without its unit, and the unit, where the value is a number and the name ends in

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use anyhow::Context;
 use serde::Serialize;
-use turnstream_console::{Usage, print_json};
+use turnstream_console::{Usage, load_config, print_json};
 use turnstream_engine::config::Config;
 use turnstream_engine::dependencies::Dependencies;
 use turnstream_engine::serve::Summary;
@@ -39,24 +39,28 @@ const ROOMS: &str = include_str!("demo/rooms.jsonl");
 /// The words that ask for these rows.
 const CUES: [&str; 7] = ["room", "suite", "bed", "balcony", "check-in", "price", "view"];
 
-/// Watch conversations go through the whole engine: per turn the gate's decision, what is asked
-/// of the graph and of a table, the facts chosen, the history used and evicted, and the response.
+/// Watch a company's customer be answered from its pages and its table, or openly not answered, and what one taught
+/// phrasing changes. With `--all`, four conversations about common knowledge too, explained stage by stage.
 ///
-/// Needs no configuration and no network: the log is embedded, and the facts and the gate are those that
-/// the program carries.
+/// Needs no configuration and no network: the log is embedded, and the company, the facts and the models are
+/// those that the program carries.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
   turnstream demo
+  turnstream demo --all
   turnstream demo --conversation chatty --pause
   turnstream demo --chat
   turnstream demo --json")]
 pub struct DemoArgs {
     /// Type the turns yourself; an empty line or Ctrl-D ends it.
-    #[arg(long, conflicts_with_all = ["conversation", "pause"])]
+    #[arg(long, conflicts_with_all = ["all", "conversation", "pause"])]
     pub chat: bool,
+    /// Show every conversation.
+    #[arg(long)]
+    pub all: bool,
     /// Show only the conversation of that name.
-    #[arg(long, value_name = "NAME")]
+    #[arg(long, value_name = "NAME", conflicts_with = "all")]
     pub conversation: Option<String>,
     /// Wait for Enter after each turn.
     #[arg(long)]
@@ -69,6 +73,19 @@ pub struct DemoArgs {
     pub json: bool,
 }
 
+/// Conversations that one engine answers.
+struct Scene {
+    subject: Subject,
+    conversations: Vec<Conversation>,
+}
+
+/// What a scene is about.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Subject {
+    Company { is_taught: bool },
+    CommonKnowledge,
+}
+
 /// Shows the demo.
 ///
 /// # Errors
@@ -79,22 +96,39 @@ pub fn execute(args: &DemoArgs, out: &mut dyn Write) -> anyhow::Result<()> {
     if args.chat {
         let stdin = std::io::stdin();
         let prompt = stdin.is_terminal();
-        chat::chat(page, args.json, served()?, &mut stdin.lock(), prompt)?;
-    } else {
-        let conversations = chosen(args.conversation.as_deref())?;
-        let played = play(&conversations, served()?)?;
-        present(page, args, &conversations, &played)?;
+        chat::chat(page, args.json, served(common_knowledge)?, &mut stdin.lock(), prompt)?;
+        return Ok(());
     }
-    Ok(())
+    let scenes = chosen(args)?;
+    let mut played = Vec::with_capacity(scenes.len());
+    for scene in &scenes {
+        let served = match scene.subject {
+            Subject::Company { is_taught } => served(|dir| company(dir, is_taught))?,
+            Subject::CommonKnowledge => served(common_knowledge)?,
+        };
+        played.push(play(&scene.conversations, served)?);
+    }
+    present(page, args, &scenes, &played)
+}
+
+/// The company that `turnstream new` writes, with what its staff taught or without.
+fn company(dir: &Path, is_taught: bool) -> anyhow::Result<Config> {
+    let mut config = load_config(Some(&crate::new::write_company(dir)?))?.value;
+    if !is_taught {
+        config.teaching.phrasings = None;
+    }
+    Ok(config)
 }
 
 /// The defaults, with a table beside the graph, and a history so short that the demo can show
 /// evictions.
-fn config(rooms: &Path) -> Config {
+fn common_knowledge(dir: &Path) -> anyhow::Result<Config> {
+    // The table is read from a file, as a user's table is.
+    let rooms = dir.join("rooms.jsonl");
+    std::fs::write(&rooms, ROOMS)?;
     let mut config = Config::default();
     let cues = CUES.map(str::to_owned).to_vec();
-    let table =
-        SourceConfig { file: Some(rooms.to_owned()), cues, ..SourceConfig::of(SourceKind::Table) };
+    let table = SourceConfig { file: Some(rooms), cues, ..SourceConfig::of(SourceKind::Table) };
     config.sources = [
         (
             "graph".to_owned(),
@@ -107,32 +141,44 @@ fn config(rooms: &Path) -> Config {
     config.history.max_entries = 6;
     config.history.window_utterances = 6;
     config.history.half_life_seconds = 30 * 60;
+    Ok(config)
+}
+
+/// Starts an engine on an empty log, with a configuration that may have files in a folder.
+fn served(config: impl FnOnce(&Path) -> anyhow::Result<Config>) -> anyhow::Result<Served> {
+    // The engine has read the files when it has started; an index that it holds open outlives its name.
+    let dir = tempfile::tempdir()?;
+    let mut config = config(dir.path())?;
     config.commit.interval_ms = 0;
     // No other process has the log.
     config.knowledge.live = false;
-    config
-}
-
-/// Starts an engine on an empty log.
-fn served() -> anyhow::Result<Served> {
-    // The table is read from a file, as a user's table is.
-    let mut rooms = tempfile::NamedTempFile::new()?;
-    rooms.write_all(ROOMS.as_bytes())?;
-    let config = config(rooms.path());
     let dependencies = Dependencies::new(&config)?;
     let log = EmbeddedConfig { partitions: PARTITIONS, ..EmbeddedConfig::default() };
     Served::start(EmbeddedLog::in_memory(&log)?, dependencies)
 }
 
-/// The conversations to show.
-fn chosen(name: Option<&str>) -> anyhow::Result<Vec<Conversation>> {
-    let all = script::all();
-    let Some(name) = name else { return Ok(all) };
-    let names: Vec<&str> = all.iter().map(|conversation| conversation.name).collect();
-    let remedy = format!("name one of: {}", names.join(", "));
-    let found = all.into_iter().find(|conversation| conversation.name == name);
-    let found = found.ok_or_else(|| Usage::new(format!("no conversation `{name}`"), remedy))?;
-    Ok(vec![found])
+/// The scenes to show.
+fn chosen(args: &DemoArgs) -> anyhow::Result<Vec<Scene>> {
+    let [before, after] = script::company();
+    let company =
+        |is_taught, of| Scene { subject: Subject::Company { is_taught }, conversations: vec![of] };
+    let mut scenes = vec![company(false, before), company(true, after)];
+    if args.all || args.conversation.is_some() {
+        let conversations = script::common_knowledge();
+        scenes.push(Scene { subject: Subject::CommonKnowledge, conversations });
+    }
+    let Some(name) = args.conversation.as_deref() else { return Ok(scenes) };
+    let names: Vec<&str> =
+        scenes.iter().flat_map(|scene| &scene.conversations).map(|it| it.name).collect();
+    if !names.contains(&name) {
+        let remedy = format!("name one of: {}", names.join(", "));
+        return Err(Usage::new(format!("no conversation `{name}`"), remedy).into());
+    }
+    for scene in &mut scenes {
+        scene.conversations.retain(|conversation| conversation.name == name);
+    }
+    scenes.retain(|scene| !scene.conversations.is_empty());
+    Ok(scenes)
 }
 
 /// Whether standard output shows colours.
@@ -167,36 +213,52 @@ pub(super) fn print_counts(
 fn present(
     mut page: Page<'_>,
     args: &DemoArgs,
-    conversations: &[Conversation],
-    played: &Played,
+    scenes: &[Scene],
+    played: &[Played],
 ) -> anyhow::Result<()> {
+    let mut summary = Summary::default();
+    for Played { summary: of_scene, .. } in played {
+        summary.tally.add(&of_scene.tally);
+        summary.skipped += of_scene.skipped;
+    }
+    let time = played.iter().map(|it| it.time).sum();
     if args.json {
-        for heard in played.heard.iter().flatten() {
+        for heard in played.iter().flat_map(|it| &it.heard).flatten() {
             if let Outcome::Response(response) = &heard.outcome {
                 print_json(page.out(), response)?;
             }
         }
-        print_counts(page.out(), &played.summary, played.time)?;
+        print_counts(page.out(), &summary, time)?;
         return Ok(());
     }
     let mut enter = args.pause.then(|| std::io::stdin().lock());
-    frame::introduction(&mut page, conversations)?;
-    for (conversation, heard) in conversations.iter().zip(&played.heard) {
-        frame::opening(&mut page, conversation)?;
-        let mut spoken = Spoken::default();
-        for heard in heard {
-            show::turn(&mut page, heard, &spoken)?;
-            heard.note_in(&mut spoken);
-            if let Some(stdin) = &mut enter {
-                page.flush()?;
-                // At the end of input there is nothing to wait for.
-                let read = stdin.read_line(&mut String::new()).context("standard input")?;
-                if read == 0 {
-                    enter = None;
+    frame::introduction(&mut page)?;
+    for (scene, played) in scenes.iter().zip(played) {
+        let is_explained = scene.subject == Subject::CommonKnowledge;
+        if is_explained {
+            frame::common_knowledge(&mut page)?;
+        }
+        for (conversation, heard) in scene.conversations.iter().zip(&played.heard) {
+            frame::opening(&mut page, conversation)?;
+            let mut spoken = Spoken::default();
+            for heard in heard {
+                if is_explained {
+                    show::turn(&mut page, heard, &spoken)?;
+                } else {
+                    show::reply(&mut page, heard)?;
+                }
+                heard.note_in(&mut spoken);
+                if let Some(stdin) = &mut enter {
+                    page.flush()?;
+                    // At the end of input there is nothing to wait for.
+                    let read = stdin.read_line(&mut String::new()).context("standard input")?;
+                    if read == 0 {
+                        enter = None;
+                    }
                 }
             }
         }
     }
-    frame::closing(&mut page, &played.summary, played.time)?;
+    frame::closing(&mut page, &summary, time)?;
     Ok(())
 }

@@ -30,6 +30,7 @@ pub mod replay;
 pub mod run;
 pub mod schema;
 mod served;
+pub mod teach;
 #[cfg(test)]
 mod tests;
 pub mod transactions;
@@ -111,6 +112,8 @@ pub enum Command {
     Transactions(transactions::TransactionsArgs),
     /// Check a configuration file.
     Validate(validate::ValidateArgs),
+    /// List what nothing answered, and say what answers it.
+    Teach(teach::TeachArgs),
     /// Print the JSON Schema of a record.
     Schema(schema::SchemaArgs),
     /// Print a completion script for a shell.
@@ -124,6 +127,7 @@ impl Command {
             Self::Demo(args) => args.json,
             Self::Chat(args) => args.json,
             Self::New(args) => args.json,
+            Self::Teach(args) => args.json(),
             Self::Explain(args) => args.json,
             Self::Replay(args) => args.json,
             Self::Knowledge(args) => args.json(),
@@ -158,6 +162,7 @@ impl Command {
             Self::Chat(args) => chat::execute(args, out).map(|()| Exit::Success),
             Self::Explain(args) => explain::execute(args, out).map(|()| Exit::Success),
             Self::New(args) => new::execute(args, out).map(|()| Exit::Success),
+            Self::Teach(args) => teach::execute(args, out).map(|()| Exit::Success),
             Self::Run(args) => run::execute(args, out).map(|()| Exit::Success),
             Self::Replay(args) => replay::execute(args, out),
             Self::Knowledge(args) => knowledge::execute(args, out).map(|()| Exit::Success),

@@ -47,16 +47,12 @@ pub fn execute(args: &NewArgs, out: &mut dyn Write) -> anyhow::Result<()> {
         let message = format!("{} is not empty", dir.display());
         return Err(Usage::new(message, "name a folder that is not there yet").into());
     }
-    for (name, content) in FILES {
-        write(&dir.join(name), content, dir)?;
-    }
-    documents::import_pages(&dir.join("pages"), &dir.join("store"))?;
+    let config = write_company(dir)?;
     if args.json {
         let files: Vec<PathBuf> = FILES.iter().map(|(name, _)| dir.join(name)).collect();
-        print_json(out, &json!({ "config": dir.join(CONFIG), "files": files }))?;
+        print_json(out, &json!({ "config": config, "files": files }))?;
         return Ok(());
     }
-    let config = dir.join(CONFIG);
     writeln!(out, "{} has a tea house. Talk with it:\n", dir.display())?;
     writeln!(out, "    turnstream chat --config {}\n", config.display())?;
     writeln!(
@@ -66,6 +62,18 @@ pub fn execute(args: &NewArgs, out: &mut dyn Write) -> anyhow::Result<()> {
     let (pages, store) = (dir.join("pages"), dir.join("store"));
     writeln!(out, "    turnstream documents import {} --out {}", pages.display(), store.display())?;
     Ok(())
+}
+
+/// Writes the company into a folder and imports its pages. Returns its configuration.
+///
+/// # Errors
+/// The folder cannot be written to.
+pub(super) fn write_company(dir: &Path) -> anyhow::Result<PathBuf> {
+    for (name, content) in FILES {
+        write(&dir.join(name), content, dir)?;
+    }
+    documents::import_pages(&dir.join("pages"), &dir.join("store"))?;
+    Ok(dir.join(CONFIG))
 }
 
 fn write(path: &Path, content: &str, dir: &Path) -> anyhow::Result<()> {

@@ -1,25 +1,35 @@
 //! The reader behind its port: one BERT that turns texts into vectors and reads a turn and a section
 //! together.
 //!
-//! To read, the network has upper layers of its own, on top of words and lower layers that it shares with the
-//! vectors. A pass reads `[CLS] utterance [SEP] before … [SEP] title sentence sentence … [SEP]`, and the mean of
-//! a sentence's rows is scored by one linear layer. The intents are a linear layer over the utterance's
-//! vector. `deploy/training/answers` trains and exports it; the file is in the safetensors format,
-//! compressed with zstd: matrices as `NAME` (i8, rows × columns) with `NAME.scale` (f32, one per row),
-//! other tensors in f32, and a card in the metadata with the shape and the tokenizer.
+//! Each text goes through the lower layers by itself. Its vector is the mean of what the network's own upper
+//! layers make of it, and so is that of a sentence within its section. To read, what utterance, turns before and
+//! section became goes together through upper layers of the reader's own. A sentence's score is a sum: the mean of
+//! its rows there through one linear layer, and the cosines of its vector and of its section's with the question's.
+//! So a section goes through the lower layers once, and a turn too. The intents are a linear layer over the
+//! utterance's vector.
+//!
+//! `deploy/training/answers` trains and exports it; the file is in the safetensors format, compressed with
+//! zstd: matrices as `NAME` (i8, rows × columns) with `NAME.scale` (f32, one per row), other tensors in f32, and a
+//! card in the metadata with the shape and the tokenizer.
 
 use std::collections::HashMap;
+use std::hash::Hasher;
+use std::ops::Range;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use candle_core::{Device, Tensor};
+use quick_cache::Weighter;
+use quick_cache::sync::Cache;
 use rustc_hash::FxHasher;
 use safetensors::SafeTensors;
 use safetensors::tensor::Dtype;
 use serde::Deserialize;
-use std::hash::Hasher;
+
 use tokenizers::Tokenizer;
 use turnstream_ports::model::encoder::{EncodeError, Encoded, Encoder};
-use turnstream_ports::model::reader::{Question, READER, ReadRequest, Reading, Section};
+use turnstream_ports::model::reader::{
+    BEFORE_SHARE, Question, READER, ReadRequest, Reading, Section,
+};
 
 use super::ModelError;
 use super::batch::Backend;
@@ -28,12 +38,14 @@ use super::folder::BertShape;
 
 /// The card's key in the metadata.
 const CARD: &str = "turnstream";
-/// The most tokens of a text to encode.
+/// The most tokens of a section, and of any text that gets a vector.
 const MAX_TEXT: usize = 160;
-/// The most tokens of a turn in a pass.
+/// The most tokens of each turn that is read with a section: its last ones.
 const MAX_TURN: usize = 64;
-/// The most tokens of a pass.
-const MAX_PASS: usize = 192;
+/// The most bytes of the states of texts that are kept.
+const MAX_KEPT: u64 = 64 << 20;
+/// Texts that are expected among them.
+const EXPECTED_KEPT: usize = 512;
 /// Bytes per allowed token, beyond which a text is cut before it is tokenised.
 const BYTES_PER_TOKEN: usize = 16;
 
@@ -53,8 +65,7 @@ struct ReaderCard {
 struct ReaderCalibration {
     /// What the network's score is multiplied by.
     slope: f32,
-    /// What is added for the cosine of question and section, and to every sentence.
-    nearness: f32,
+    /// What is added to every sentence.
     offset: f32,
     /// The least cosine at which a phrasing counts, and what each unit above it adds.
     least_taught: f32,
@@ -66,7 +77,7 @@ struct ReaderCalibration {
 impl Default for ReaderCalibration {
     fn default() -> Self {
         let (slope, precision) = (1.0, Vec::new());
-        Self { slope, nearness: 0.0, offset: 0.0, least_taught: 1.0, taught: 0.0, precision }
+        Self { slope, offset: 0.0, least_taught: 1.0, taught: 0.0, precision }
     }
 }
 
@@ -83,14 +94,55 @@ pub struct AnswerReader {
     score: (Vec<f32>, f32),
     /// Weights and bias of each intent's logit.
     intents: Vec<(Vec<f32>, f32)>,
+    /// What the cosines of a sentence and of its section with the question are multiplied by.
+    nearness: [f32; 2],
+    /// What is added to the rows of each text that is read, by [`Role`].
+    roles: [Vec<f32>; 4],
     calibration: ReaderCalibration,
+    /// What became of texts.
+    kept: Cache<TextTokens, Arc<TextStates>, ByBytes>,
 }
 
-/// A section's pass, with the rows of each sentence that found room.
-struct Pass {
+/// A text for the network.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct TextTokens {
     ids: Vec<u32>,
-    types: Vec<u32>,
-    sentences: Vec<std::ops::Range<usize>>,
+    /// Of a section: the rows of each sentence that found room.
+    sentences: Vec<Range<usize>>,
+}
+
+/// Which of the texts that are read together it is.
+#[derive(Clone, Copy)]
+enum Role {
+    Utterance,
+    UserBefore,
+    SystemBefore,
+    Section,
+}
+
+/// What the network makes of a text by itself.
+struct TextStates {
+    /// The rows above the lower layers, one for each token.
+    lower: Vec<f32>,
+    /// The vectors of length 1 of the text and of its sentences.
+    vectors: TextVectors,
+}
+
+struct TextVectors {
+    whole: Vec<f32>,
+    sentences: Vec<Vec<f32>>,
+}
+
+/// Weighs states by their bytes.
+#[derive(Clone)]
+struct ByBytes;
+
+impl Weighter<TextTokens, Arc<TextStates>> for ByBytes {
+    fn weight(&self, _: &TextTokens, states: &Arc<TextStates>) -> u64 {
+        let TextStates { lower, vectors } = &**states;
+        let numbers = lower.len() + vectors.whole.len() * (1 + vectors.sentences.len());
+        (numbers * size_of::<f32>()) as u64
+    }
 }
 
 impl AnswerReader {
@@ -127,6 +179,9 @@ impl AnswerReader {
         };
         let score = row("score", 1)?.pop().ok_or("it has no score")?;
         let intents = row("intents", 5)?;
+        let nearness = weights.take("nearness", &[2])?;
+        let roles = weights.take("roles.weight", &[4, width])?;
+        let roles = std::array::from_fn(|role| roles[role * width..][..width].to_vec());
         let token = |text: &str| {
             card.tokenizer.token_to_id(text).ok_or_else(|| format!("its tokenizer has no {text}"))
         };
@@ -142,101 +197,144 @@ impl AnswerReader {
             calibration: card.calibration,
             score,
             intents,
+            nearness: [nearness[0], nearness[1]],
+            roles,
+            kept: Cache::with_weighter(EXPECTED_KEPT, MAX_KEPT, ByBytes),
         })
     }
 
-    /// The tokens of a text, at most `most`.
-    fn tokens(&self, text: &str, most: usize) -> Result<Vec<u32>, String> {
-        let head = &text[..text.floor_char_boundary(most * BYTES_PER_TOKEN)];
-        let encoding = self.tokenizer.encode_fast(head, false);
+    /// The tokens of a text.
+    fn tokens(&self, text: &str) -> Result<Vec<u32>, String> {
+        let encoding = self.tokenizer.encode_fast(text, false);
         let encoding = encoding.map_err(|error| error.to_string())?;
-        Ok(encoding.get_ids().iter().copied().take(most).collect())
+        Ok(encoding.get_ids().to_vec())
     }
 
-    /// The rows of a turn: the utterance, and behind it as much of what was said before as there is
-    /// room for.
-    fn turn(&self, question: &Question) -> Result<Vec<u32>, String> {
-        let mut ids = vec![self.begin];
-        ids.extend(self.tokens(&question.utterance, MAX_TURN - 3)?);
-        for text in &question.before {
-            ids.push(self.end);
-            ids.extend(self.tokens(text, MAX_TURN)?);
-        }
-        ids.truncate(MAX_TURN - 1);
-        ids.push(self.end);
-        Ok(ids)
+    /// The tokens that a text begins with, at most `most`.
+    fn first_tokens(&self, text: &str, most: usize) -> Result<Vec<u32>, String> {
+        let head = &text[..text.floor_char_boundary(most * BYTES_PER_TOKEN)];
+        let mut tokens = self.tokens(head)?;
+        tokens.truncate(most);
+        Ok(tokens)
     }
 
-    fn pass(&self, turn: &[u32], section: &Section) -> Result<Pass, String> {
-        let (mut ids, mut sentences) = (turn.to_vec(), Vec::new());
-        ids.extend(self.tokens(&section.title, MAX_TURN)?);
+    /// A turn for the network.
+    fn turn(&self, text: &str) -> Result<TextTokens, String> {
+        let most = MAX_TURN - 2;
+        let tail = text.len().saturating_sub(most * BYTES_PER_TOKEN);
+        let tokens = self.tokens(&text[text.ceil_char_boundary(tail)..])?;
+        Ok(self.whole(&tokens[tokens.len().saturating_sub(most)..]))
+    }
+
+    /// Tokens between those of a begin and an end.
+    fn whole(&self, tokens: &[u32]) -> TextTokens {
+        let ids = std::iter::once(self.begin).chain(tokens.iter().copied()).chain([self.end]);
+        TextTokens { ids: ids.collect(), sentences: Vec::new() }
+    }
+
+    /// A section for the network.
+    fn section(&self, section: &Section) -> Result<TextTokens, String> {
+        let (mut ids, mut sentences) = (vec![self.begin], Vec::new());
+        ids.extend(self.first_tokens(&section.title, MAX_TEXT)?);
         for sentence in &section.sentences {
             let start = ids.len();
-            ids.extend(self.tokens(sentence, MAX_PASS)?);
-            ids.truncate(MAX_PASS - 1);
+            ids.extend(self.first_tokens(sentence, MAX_TEXT)?);
+            ids.truncate(MAX_TEXT - 1);
             if start >= ids.len() {
                 break;
             }
             sentences.push(start..ids.len());
         }
+        ids.truncate(MAX_TEXT - 1);
         ids.push(self.end);
-        let types = (0..ids.len()).map(|at| u32::from(at >= turn.len())).collect();
-        Ok(Pass { ids, types, sentences })
+        Ok(TextTokens { ids, sentences })
+    }
+
+    /// What the network makes of a text, kept or made now.
+    fn states(&self, text: TextTokens, tokens: &mut u64) -> Result<Arc<TextStates>, String> {
+        if let Some(states) = self.kept.get(&text) {
+            return Ok(states);
+        }
+        *tokens += text.ids.len() as u64;
+        let mut batch = Batch::default();
+        batch.push(&text.ids, &vec![0; text.ids.len()]);
+        let lower = self.network.lower(&batch, &self.reading)?;
+        let rows = self.network.above(lower.clone(), &self.reading);
+        let of = |at: Range<usize>| unit(mean(&rows, at, self.network.width()));
+        let sentences = text.sentences.iter().cloned().map(of).collect();
+        let vectors = TextVectors { whole: of(0..text.ids.len()), sentences };
+        if vectors.whole.iter().any(|x| !x.is_finite()) {
+            return Err("the network gave numbers that are not finite".to_owned());
+        }
+        let states = Arc::new(TextStates { lower, vectors });
+        self.kept.insert(text, Arc::clone(&states));
+        Ok(states)
     }
 
     /// The vector of length 1 of each text.
     fn vectors(&self, texts: &[&str]) -> Result<(Vec<f32>, Encoded), String> {
         let (mut vectors, mut encoded) = (Vec::new(), Encoded::default());
         for text in texts {
-            let mut ids = vec![self.begin];
-            ids.extend(self.tokens(text, MAX_TEXT - 2)?);
-            ids.push(self.end);
-            encoded.tokens += ids.len() as u64;
-            encoded.cut += u64::from(ids.len() == MAX_TEXT);
-            let mut batch = Batch::default();
-            batch.push(&ids, &vec![0; ids.len()]);
-            let rows = self.network.forward(&batch)?;
-            let vector = mean(&rows, 0..ids.len(), self.network.width());
-            let norm = vector.iter().map(|x| x * x).sum::<f32>().sqrt();
-            if !norm.is_finite() {
-                return Err("the network gave numbers that are not finite".to_owned());
-            }
-            vectors.extend(vector.iter().map(|x| x / norm.max(f32::MIN_POSITIVE)));
+            let text = self.whole(&self.first_tokens(text, MAX_TEXT - 2)?);
+            encoded.cut += u64::from(text.ids.len() == MAX_TEXT);
+            vectors.extend(&self.states(text, &mut encoded.tokens)?.vectors.whole);
         }
         Ok((vectors, encoded))
     }
 
+    /// Puts a text behind those that it is read with.
+    fn join(&self, rows: &mut Vec<f32>, states: &TextStates, role: Role) {
+        let role = &self.roles[role as usize];
+        for row in states.lower.chunks_exact(role.len()) {
+            rows.extend(row.iter().zip(role).map(|(x, role)| x + role));
+        }
+    }
+
     fn read(&self, request: &ReadRequest, tokens: &mut u64) -> Result<Reading, String> {
-        let (vector, encoded) = self.vectors(&[&request.question.utterance])?;
-        *tokens += encoded.tokens;
-        let turn = self.turn(&request.question)?;
+        let width = self.network.width();
+        let Question { utterance, user_before, system_before } = &request.question;
+        let utterance = self.states(self.turn(utterance)?, tokens)?;
+        let (mut turn, mut asked) = (Vec::new(), utterance.vectors.whole.clone());
+        self.join(&mut turn, &utterance, Role::Utterance);
+        for (text, role) in [(user_before, Role::UserBefore), (system_before, Role::SystemBefore)] {
+            let Some(text) = text else { continue };
+            let before = self.states(self.turn(text)?, tokens)?;
+            self.join(&mut turn, &before, role);
+            let vector = &before.vectors.whole;
+            asked.iter_mut().zip(vector).for_each(|(sum, x)| *sum += BEFORE_SHARE * x);
+        }
+        let (asked, begin) = (unit(asked), turn.len() / width);
         let mut scores = Vec::with_capacity(request.sections.len());
         for section in &request.sections {
-            let pass = self.pass(&turn, section)?;
-            *tokens += pass.ids.len() as u64;
-            let mut batch = Batch::default();
-            batch.push(&pass.ids, &pass.types);
-            let rows = self.network.forward_with(&batch, &self.reading)?;
-            let beside = self.beside(section);
-            let score = |at: std::ops::Range<usize>| {
-                let score = apply(&self.score, &mean(&rows, at, self.network.width()));
-                self.calibration.slope * score + beside
+            let text = self.section(section)?;
+            let sentences = text.sentences.clone();
+            let states = self.states(text, tokens)?;
+            let mut rows = turn.clone();
+            self.join(&mut rows, &states, Role::Section);
+            *tokens += (rows.len() / width) as u64;
+            let rows = self.network.above_with(rows, &self.reading);
+            let near = self.nearness[1] * dot(&states.vectors.whole, &asked);
+            let taught = self.taught(section);
+            let score = |(at, vector): (Range<usize>, &Vec<f32>)| {
+                let near = near + self.nearness[0] * dot(vector, &asked);
+                let rows = mean(&rows, begin + at.start..begin + at.end, width);
+                self.calibration.slope * (apply(&self.score, &rows) + near) + taught
             };
-            scores.push(pass.sentences.into_iter().map(score).collect());
+            scores.push(sentences.into_iter().zip(&states.vectors.sentences).map(score).collect());
         }
-        let logits: Vec<f32> = self.intents.iter().map(|layer| apply(layer, &vector)).collect();
+        let of = |layer| apply(layer, &utterance.vectors.whole);
+        let logits: Vec<f32> = self.intents.iter().map(of).collect();
         let mut intents = [0.0; 5];
         intents.iter_mut().zip(super::gate::softmax(&logits)).for_each(|(to, it)| *to = it);
         let precision = self.precision(&scores);
         Ok(Reading { scores, intents, precision })
     }
 
-    /// What is added to the logits of a section's sentences for what was known before reading.
-    fn beside(&self, section: &Section) -> f32 {
-        let ReaderCalibration { nearness, offset, least_taught, taught, .. } = &self.calibration;
-        let [near, phrasing] =
-            [section.nearness, section.taught].map(|hundredths| f32::from(hundredths) / 100.0);
-        offset + nearness * near + taught * (phrasing - least_taught).max(0.0)
+    /// What is added to the logits of a section's sentences, for what staff taught too.
+    fn taught(&self, section: &Section) -> f32 {
+        let ReaderCalibration { offset, least_taught, taught, .. } = &self.calibration;
+        let phrasing = f32::from(section.taught) / 100.0;
+        offset + taught * (phrasing - least_taught).max(0.0)
     }
 
     /// The share of right answers for the probability of the best section: of the section with the best
@@ -263,7 +361,7 @@ fn interpolate(points: &[(f32, f32)], x: f32) -> f32 {
 }
 
 /// The mean of some rows of a matrix.
-fn mean(rows: &[f32], at: std::ops::Range<usize>, width: usize) -> Vec<f32> {
+fn mean(rows: &[f32], at: Range<usize>, width: usize) -> Vec<f32> {
     let mut sum = vec![0.0; width];
     let count = at.len() as f32;
     for row in at {
@@ -273,8 +371,19 @@ fn mean(rows: &[f32], at: std::ops::Range<usize>, width: usize) -> Vec<f32> {
     sum
 }
 
+/// The vector with length 1.
+fn unit(mut vector: Vec<f32>) -> Vec<f32> {
+    let norm = dot(&vector, &vector).sqrt().max(f32::MIN_POSITIVE);
+    vector.iter_mut().for_each(|x| *x /= norm);
+    vector
+}
+
+fn dot(a: &[f32], b: &[f32]) -> f32 {
+    a.iter().zip(b).map(|(a, b)| a * b).sum()
+}
+
 fn apply((weights, bias): &(Vec<f32>, f32), vector: &[f32]) -> f32 {
-    weights.iter().zip(vector).map(|(weight, x)| weight * x).sum::<f32>() + bias
+    dot(weights, vector) + bias
 }
 
 /// The tensors of a file, in f32.
@@ -336,13 +445,14 @@ impl Backend for ReaderBackend {
     }
 
     fn tokens(&self, request: &ReadRequest) -> usize {
-        let Question { utterance, before } = &request.question;
-        let turn = utterance.len() + before.iter().map(String::len).sum::<usize>();
+        let question = &request.question;
+        let before = question.before().map(|text| text.len().min(MAX_TURN * 4)).sum::<usize>();
+        let turn = question.utterance.len().min(MAX_TURN * 4) + before;
         let of = |section: &Section| {
-            section.title.len() + section.sentences.iter().map(String::len).sum::<usize>()
+            let sentences = section.sentences.iter().map(String::len).sum::<usize>();
+            (section.title.len() + sentences).min(MAX_TEXT * 4)
         };
-        (turn + request.sections.iter().map(|it| (turn + of(it)).min(MAX_PASS * 4)).sum::<usize>())
-            / 4
+        (turn + request.sections.iter().map(|it| turn + of(it)).sum::<usize>()) / 4
     }
 
     fn run(&self, requests: &[ReadRequest]) -> Result<(Vec<Reading>, Encoded), String> {

@@ -17,11 +17,11 @@ pub struct TeachingConfig {
 }
 
 /// A line of the file.
-#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct PhrasingLine {
     /// The id, for whoever keeps the file.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub id: Option<String>,
     /// How a customer asks.
     pub text: String,

@@ -87,7 +87,7 @@ fn responses(conversations: &[&[&str]], more: &str) -> (Vec<Response>, Value) {
 fn a_customer_is_answered_or_openly_not() {
     let conversations: [&[&str]; 7] = [
         &["how long do i have to send a lamp back?"],
-        &["when are you open on saturdays"],
+        &["until what time is the shop in harbour street open on saturday"],
         &["what does the Bergen cost?"],
         &["hi there"],
         &["I want to talk to a real person"],
@@ -171,9 +171,10 @@ fn a_new_company_is_answered_for_at_once() {
     let replayed = turnstream(&[&replay[..], &["--history", "generated"]].concat());
     let replayed = { replayed }.output().expect("it starts");
     assert!(replayed.status.success(), "{}", String::from_utf8_lossy(&replayed.stderr));
-    let lines = std::fs::read_to_string(out).expect("responses");
+    let lines = std::fs::read_to_string(&out).expect("responses");
     let responses: Vec<Response> =
         lines.lines().map(|line| serde_json::from_str(line).expect("a response")).collect();
+    what_nothing_answered_is_listed_and_taught(&questions, &out, &dir.join("phrasings.jsonl"));
     let said = |id: &str| {
         let found = responses.iter().find(|it| it.turn_id.as_str() == id).expect("a response");
         (found.action.expect("an action"), &*found.text)
@@ -190,4 +191,33 @@ fn a_new_company_is_answered_for_at_once() {
     }
     assert_eq!((said("q06.1").0, said("q07.1").0), (Action::Decline, Action::Decline));
     assert_eq!(said("q08.1").0, Action::HandOff);
+}
+
+fn what_nothing_answered_is_listed_and_taught(log: &Path, responses: &Path, phrasings: &Path) {
+    let run = |args: &[&str]| turnstream(&[&["teach"], args].concat()).output().expect("it starts");
+    let listed = run(&["list", text(log), text(responses), "--json"]);
+    assert!(listed.status.success(), "{}", String::from_utf8_lossy(&listed.stderr));
+    let lines = String::from_utf8(listed.stdout).expect("UTF-8");
+    let lines: Vec<Value> =
+        lines.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect();
+    let (counts, clusters) = lines.split_last().expect("counts");
+    let of = |id: &str| clusters.iter().find(|it| it["turns"].to_string().contains(id));
+    let coffee = of("q06.1").expect("what was declined is listed");
+    assert!(coffee["nearest"][0].as_str().is_some_and(|it| it.contains(['#', ':'])), "{coffee}");
+    assert!(of("q03.1").is_none() && of("q08.1").is_none(), "answered, and handed over as asked");
+    assert_eq!(counts["clusters"], clusters.len());
+
+    let before = std::fs::read_to_string(phrasings).expect("phrasings");
+    let teach =
+        ["set", text(log), "q07/q07.1", "house.md#tastings", "--phrasings", text(phrasings)];
+    assert!(run(&teach).status.success());
+    let after = std::fs::read_to_string(phrasings).expect("phrasings");
+    let line = after.strip_prefix(&*before).expect("one line more");
+    let line: Value = serde_json::from_str(line).expect("JSON");
+    assert_eq!(line["gold"], "house.md#tastings");
+    assert_eq!(line["text"], "who painted the mona lisa");
+    assert_eq!(run(&teach).status.code(), Some(2), "it is there already");
+    let unknown =
+        ["set", text(log), "q07/q99", "--action", "decline", "--phrasings", text(phrasings)];
+    assert_eq!(run(&unknown).status.code(), Some(2), "no such turn");
 }

@@ -42,12 +42,14 @@ impl PrintedDemo {
 }
 
 static WHOLE: LazyLock<PrintedDemo> = LazyLock::new(|| {
-    PrintedDemo::read(&turnstream(&["demo", "--json"]).output().expect("it starts"))
+    PrintedDemo::read(&turnstream(&["demo", "--all", "--json"]).output().expect("it starts"))
 });
 
 /// The turns of the conversations, echoes left out: their words are our own.
 fn turns() -> Vec<Turn> {
     let files = [
+        include_str!("../../src/cli/demo/conversations/teahouse.jsonl"),
+        include_str!("../../src/cli/demo/conversations/taught.jsonl"),
         include_str!("../../src/cli/demo/conversations/parcel.jsonl"),
         include_str!("../../src/cli/demo/conversations/chatty.jsonl"),
         include_str!("../../src/cli/demo/conversations/returning.jsonl"),
@@ -61,7 +63,7 @@ fn turns() -> Vec<Turn> {
 #[test]
 fn every_input_ends_once_and_every_kind_of_end_occurs() {
     let counts = &WHOLE.counts;
-    let lines: usize = 16 + 13 + 14 + 8;
+    let lines: usize = 8 + 1 + 16 + 13 + 14 + 8;
     assert_eq!(invariants::counts_are_conserved(counts), lines as u64);
     assert_eq!(counts["responses"], WHOLE.responses.len());
     assert_eq!(counts["dead_letters_by_stage"]["ingest"], 1, "{counts}");
@@ -177,8 +179,37 @@ fn one_conversation_can_be_shown_alone() {
 }
 
 #[test]
+fn the_company_answers_or_says_that_it_does_not() {
+    let response = |turn: &str| {
+        let found = WHOLE.responses.iter().find(|it| it.turn_id.as_str() == turn);
+        found.unwrap_or_else(|| panic!("no response to {turn}"))
+    };
+    for (turn, action, words) in [
+        ("t1", Action::Social, ""),
+        ("t2", Action::Answer, "two working days"),
+        ("t3", Action::Answer, "abroad five to eight"),
+        ("t4", Action::Answer, "£9.50"),
+        ("t5", Action::Answer, "For Morning Quay: price is £7.20."),
+        ("t6", Action::Decline, ""),
+        ("t7", Action::Decline, ""),
+        ("t8", Action::HandOff, ""),
+        ("a1", Action::Answer, "book one by telephone"),
+    ] {
+        let response = response(turn);
+        assert_eq!(response.action, Some(action), "{turn}: {}", response.text);
+        assert!(response.text.contains(words), "{turn}: {}", response.text);
+    }
+    let shown = turnstream(&["demo"]).output().unwrap();
+    let shown = succeeded(&shown);
+    for part in ["teahouse", "Lighthouse Green", "Orders: Delivery", "taught", "demo --all"] {
+        assert!(shown.contains(part), "`{part}` is missing: {shown}");
+    }
+    assert!(!shown.contains("ConceptNet"), "a screenful, not the whole");
+}
+
+#[test]
 fn the_explanation_has_every_section_and_fits_the_page() {
-    let output = turnstream(&["demo"]).output().unwrap();
+    let output = turnstream(&["demo", "--all"]).output().unwrap();
     let shown = succeeded(&output);
     for section in [
         "flow",

@@ -1,5 +1,5 @@
-"""Chooses, on companies that nothing was trained on, how the reader's scores become logits (with the cosine of turn and
-section, and with phrasings that staff taught), and which share of answers was right at which probability."""
+"""Chooses, on companies that nothing was trained on, how the reader's scores become logits (with phrasings that staff taught),
+and which share of answers was right at which probability."""
 
 import argparse
 import json
@@ -9,10 +9,10 @@ import torch
 from safetensors.torch import load_file
 from torch import Tensor
 
-from .bi_encoder import Indexed, queries, text_vectors
+from .bi_encoder import queries, text_vectors
 from .companies import Company, Turn, answers, companies
 from .network import Bert, Words
-from .reader import Pairs, Reader, run, turn_tokens
+from .reader import Near, Reader, Texts
 
 # As the engine's defaults: sections that are read, sentences that are said, and how much less likely than the best.
 READ, SAID, BESIDE = 4, 3, 1.0
@@ -22,15 +22,14 @@ JUDGED = ("document", "table", "multi", "unanswerable", "out_of_domain")
 class Read:
     """A turn with its candidates, as the reader scored them."""
 
-    def __init__(self, turn: Turn, company: Company, chosen: list[int], near: Tensor, taught: Tensor, scores: list[Tensor]):
+    def __init__(self, turn: Turn, company: Company, chosen: list[int], taught: Tensor, scores: list[Tensor]):
         self.turn, self.sections = turn, [company.sections[at] for at in chosen]
-        self.near, self.taught, self.scores = near[chosen], taught[chosen], scores
+        self.taught, self.scores = taught[chosen], scores
         self.right = [answers(turn, section) for section in self.sections]
 
     def logits(self, of: dict) -> list[Tensor]:
-        rows = zip(self.scores, self.near, self.taught)
         phrased = lambda cosine: of["taught"] * (cosine - of["least_taught"]).clamp(min=0)
-        return [of["slope"] * row + of["nearness"] * near + of["offset"] + phrased(cosine) for row, near, cosine in rows]
+        return [of["slope"] * row + of["offset"] + phrased(cosine) for row, cosine in zip(self.scores, self.taught)]
 
     def loss(self, of: dict) -> Tensor:
         """The cross-entropy over the sentences of all candidates and none."""
@@ -54,29 +53,28 @@ class Read:
 
 
 @torch.no_grad()
-def read(folder: Path, words: Words, bert: Bert, reader: Reader, pairs: Pairs) -> tuple[list[Read], list[Read]]:
+def read(folder: Path, words: Words, bert: Bert, reader: Reader, texts: Texts) -> tuple[list[Read], list[Read]]:
     """A company's turns, read without phrasings and with them."""
     plain, taught = [], []
     for company in companies(folder):
         if company.is_chinese or not company.turns:
             continue
         places = [section.place for section in company.sections]
-        sections, _ = Indexed(words, company).vectors(bert)
+        near = Near(bert, words, company)
         lines = (folder / company.name / "phrasings.jsonl").read_text(encoding="utf-8").splitlines()
         known = [it for it in map(json.loads, lines) if it["gold"] in places]
         phrasings = text_vectors(bert, words, [it["text"] for it in known])
         leads = [places.index(it["gold"]) for it in known]
         turns = [turn for turn in company.turns if turn.kind in JUDGED]
         for turn, asked in zip(turns, queries(bert, words, turns)):
-            near, cosines = sections @ asked, torch.zeros(len(places))
+            of_sections, cosines = near.of_sections[near.turns[turn.id]], torch.zeros(len(places))
             for at, cosine in zip(leads, phrasings @ asked):
                 cosines[at] = max(cosines[at], cosine)
-            said = turn_tokens(words, turn)
-            nearer = torch.maximum(near, cosines)
-            scored = lambda chosen: run(reader, [pairs.row(said, company.sections[at]) for at in chosen])
-            for found, distance, phrased in ((plain, near, torch.zeros(len(places))), (taught, nearer, cosines)):
-                chosen = distance.topk(READ).indices.tolist()
-                found.append(Read(turn, company, chosen, distance, phrased, scored(chosen)))
+            nearer = torch.maximum(of_sections, cosines)
+            for found, nearest, phrased in ((plain, of_sections, torch.zeros(len(places))), (taught, nearer, cosines)):
+                chosen = nearest.topk(READ).indices.tolist()
+                pairs = [(turn, section, near.of(turn, section)) for section in (company.sections[at] for at in chosen)]
+                found.append(Read(turn, company, chosen, phrased, reader(texts.rows(pairs))))
         print(company.name, flush=True)
     return plain, taught
 
@@ -130,11 +128,12 @@ def main():
     args = parser.parse_args()
     words, bert = Words(args.model), Bert.pretrained(args.model).eval()
     layers = load_file(args.reader)
-    reader = Reader(bert, 1 + max(int(name.split(".")[1]) for name in layers if name.startswith("upper.")))
+    own = 1 + max(int(name.split(".")[1]) for name in layers if name.startswith("upper."))
+    reader = Reader(bert, own)
     reader.load_state_dict(layers)
-    plain, taught = read(args.companies, words, bert, reader, Pairs(words))
+    plain, taught = read(args.companies, words, bert, reader, Texts(bert, words, own))
     none = {"least_taught": 1.0, "taught": 0.0}
-    chosen = fitted(plain, {"slope": 1.0, "nearness": 0.0, "offset": 0.0}, none)
+    chosen = fitted(plain, {"slope": 1.0, "offset": 0.0}, none)
     with torch.no_grad():
         levels = [0.6, 0.65, 0.7, 0.75, 0.8, 0.85]
         loss = lambda of: sum(turn.loss(of).item() for turn in taught)

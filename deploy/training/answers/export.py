@@ -33,7 +33,7 @@ def intents(vectors: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
 
     def step():
         optimiser.zero_grad()
-        loss = F.cross_entropy(vectors @ weight.T + bias, labels, weight=share.sqrt()) + 1e-4 * weight.square().sum()
+        loss = F.cross_entropy(vectors @ weight.T + bias, labels, weight=share.sqrt()) + 3e-5 * weight.square().sum()
         loss.backward()
         return loss
 
@@ -75,7 +75,7 @@ def main():
             print("wrongly", int(((labels != at) & (found == at)).sum()))
     tensors = load_file(args.model / "model.safetensors")
     trained_layers = load_file(args.reader)
-    tensors |= {name: trained_layers.pop(name) for name in ("score.weight", "score.bias")}
+    tensors |= {name: trained_layers.pop(name) for name in ("score.weight", "score.bias", "roles.weight", "nearness")}
     for at in range(1 + max(int(name.split(".")[1]) for name in trained_layers)):
         for mine, theirs in layer_names(f"upper.{at}", f"reading.{at}"):
             tensors |= in_three(theirs, trained_layers[mine])

@@ -1,107 +1,155 @@
 """Trains the reader on top of the bi-encoder: a turn and a section together; which sentence or cell of it answers, and
-whether any does. It shares the bi-encoder's words and lower layers, which stay as they are, and has upper layers of its own.
+whether any does.
 
-One pass over (turn | title, sentence, sentence, ...): the mean of a sentence's tokens scores it. A turn chooses among the
-sentences of its candidates and nothing, whose score is 0.
+Each text goes through the bi-encoder's lower layers by itself, as its vector is made: these layers stay as they are, and what a
+section becomes in them is known before a turn comes. What utterance, turns before and section have become goes together through
+upper layers of the reader's own. The mean of a sentence's tokens scores it. A turn chooses among the sentences of its candidates
+and nothing, whose score is 0.
 """
 
 import argparse
 import copy
 import random
 import time
+from dataclasses import dataclass
 from pathlib import Path
 
 import torch
-from safetensors.torch import save_file
+from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
-from .bi_encoder import Indexed, queries
+from .bi_encoder import LONGEST_SECTION, LONGEST_TEXT, Indexed, queries
 from .companies import Company, Section, Turn, answers, options, trained_and_held
 from .network import Bert, Optimiser, Words, padded, seconds
 
-LONGEST_TURN, LONGEST = 64, 192
+UTTERANCE, USER_BEFORE, SYSTEM_BEFORE, SECTION = range(4)
+
+
+@dataclass
+class Row:
+    """What a turn and a section are read from."""
+
+    texts: list[tuple[int, Tensor]]  # states with their roles, the section last
+    spans: list[tuple[int, int]]  # where the section's sentences are in it
+    near: Tensor  # by sentence: the cosines of it and of its section with the question
+
+
+class Near:
+    """How near a company's sections and their sentences are to its turns, by the bi-encoder."""
+
+    @torch.no_grad()
+    def __init__(self, network: Bert, words: Words, company: Company):
+        indexed = Indexed(words, company)
+        sections, sentences = indexed.vectors(network)
+        asked = queries(network, words, company.turns)
+        self.turns = {turn.id: at for at, turn in enumerate(company.turns)}
+        self.sections = {id(section): at for at, section in enumerate(company.sections)}
+        self.of_sections, self.of_sentences = asked @ sections.T, asked @ sentences.T
+        self.places = [[n for n, (of, _) in enumerate(indexed.sentences) if of == at] for at in range(len(company.sections))]
+
+    def first(self, turn: Turn, most: int) -> list[int]:
+        near = self.of_sections[self.turns[turn.id]]
+        return near.topk(min(most, len(near))).indices.tolist()
+
+    def of(self, turn: Turn, section: Section) -> Tensor:
+        turn, section = self.turns[turn.id], self.sections[id(section)]
+        of_sentences = self.of_sentences[turn, self.places[section]]
+        return torch.stack([of_sentences, self.of_sections[turn, section].expand(len(of_sentences))], 1)
 
 
 class Reader(nn.Module):
+    """The layers of the reader's own, on what the lower ones made of each text."""
+
     def __init__(self, bert: Bert, own: int):
         super().__init__()
-        # Not a module of this one: it is not trained.
-        self.shared = [bert]
         self.upper = copy.deepcopy(bert.layers[len(bert.layers) - own :])
-        self.score = nn.Linear(bert.words.weight.shape[1], 1)
+        width = bert.words.weight.shape[1]
+        # Who says it: utterance, the user before, the system before, the section.
+        self.roles = nn.Embedding(4, width)
+        nn.init.zeros_(self.roles.weight)
+        self.score = nn.Linear(width, 1)
+        nn.init.zeros_(self.score.bias)
+        # What the cosines of sentence and section with the question are multiplied by.
+        self.nearness = nn.Parameter(torch.tensor([10.0, 10.0]))
+        nn.init.constant_(self.score.bias, -10.0)
 
-    def forward(self, tokens: Tensor, kinds: Tensor, spans: list[tuple[int, int, int]]) -> Tensor:
-        """The score of each sentence; `spans` are (row, begin, end)."""
-        bert = self.shared[0]
-        with torch.no_grad():
-            x, mask = bert.embedded(tokens, kinds)
-            x = bert.through(x, mask, bert.layers[: len(bert.layers) - len(self.upper)])
-        states = bert.through(x, mask, self.upper)
-        return self.score(torch.stack([states[row, begin:end].mean(0) for row, begin, end in spans])).squeeze(-1)
+    def forward(self, rows: list[Row]) -> list[Tensor]:
+        """The scores of each row's sentences."""
+        found = [None] * len(rows)
+        order = sorted(range(len(rows)), key=lambda at: sum(len(states) for _, states in rows[at].texts))
+        # Rows of like length together, for little padding.
+        for begin in range(0, len(order), 8):
+            chunk = order[begin : begin + 8]
+            joined = [torch.cat([states + self.roles.weight[role] for role, states in rows[at].texts]) for at in chunk]
+            x = nn.utils.rnn.pad_sequence(joined, batch_first=True)
+            lengths = torch.tensor([len(row) for row in joined])
+            seen = (torch.arange(x.shape[1])[None] < lengths[:, None])[:, None, None, :]
+            states = Bert.through(x, seen, self.upper)
+            for place, at in enumerate(chunk):
+                row = rows[at]
+                first = lengths[place] - len(row.texts[-1][1])
+                means = [states[place, first + a : first + b].mean(0) for a, b in row.spans]
+                found[at] = self.score(torch.stack(means)).squeeze(-1).float() + row.near @ self.nearness.float()
+        return found
 
 
-def turn_tokens(words: Words, turn: Turn) -> list[int]:
-    """The utterance, and behind it what was said before, latest first, as much as there is room for."""
-    said = words.of(turn.text)[: LONGEST_TURN - 3]
-    before = []
-    for it in reversed(turn.history[-2:]):
-        before += [words.sep, *words.of(it["text"])]
-    return [words.cls, *said, *before[: LONGEST_TURN - 2 - len(said)], words.sep]
+class Texts:
+    """Texts as the lower layers see them, each by itself."""
 
+    def __init__(self, bert: Bert, words: Words, own: int):
+        self.bert, self.words = bert, words
+        self.lower = bert.layers[: len(bert.layers) - own]
+        self.known: dict[tuple[int, ...], Tensor] = {}
 
-class Pairs:
-    """Pairs of turns and sections as rows, with the places of their sentences."""
+    def tokens(self, text: str) -> tuple[int, ...]:
+        return (self.words.cls, *self.words.of(text)[-(LONGEST_TEXT - 2) :], self.words.sep)
 
-    def __init__(self, words: Words):
-        self.words = words
-        self.known: dict[int, list[list[int]]] = {}
+    def of_turn(self, turn: Turn) -> list[tuple[int, tuple[int, ...]]]:
+        last = {it["speaker"]: it["text"] for it in turn.history}
+        parts = [(UTTERANCE, self.tokens(turn.text))]
+        roles = {"user": USER_BEFORE, "system": SYSTEM_BEFORE}
+        return parts + [(role, self.tokens(last[speaker])) for speaker, role in roles.items() if speaker in last]
 
-    def parts(self, section: Section) -> list[list[int]]:
-        if id(section) not in self.known:
-            parts = [self.words.of(section.title), *(self.words.of(it) for it in section.sentences)]
-            self.known[id(section)] = parts
-        return self.known[id(section)]
-
-    def row(self, turn: list[int], section: Section) -> tuple[list[int], list[int], list[tuple[int, int]]]:
-        """Tokens, their kinds, and where each sentence begins and ends; what there is no room for cannot be chosen."""
-        title, *sentences = self.parts(section)
-        tokens = [*turn, *title]
-        spans = []
-        for sentence in sentences:
+    def of_section(self, section: Section) -> tuple[tuple[int, ...], list[tuple[int, int]]]:
+        """Its tokens, and where each sentence begins and ends; what there is no room for cannot be chosen."""
+        tokens, spans = [self.words.cls, *self.words.of(section.title)], []
+        for sentence in section.sentences:
             begin = len(tokens)
-            tokens = [*tokens, *sentence][: LONGEST - 1]
+            tokens = [*tokens, *self.words.of(sentence)][: LONGEST_SECTION - 1]
             if begin < len(tokens):
                 spans.append((begin, len(tokens)))
-        tokens.append(self.words.sep)
-        return tokens, [0] * len(turn) + [1] * (len(tokens) - len(turn)), spans
+        return (*tokens, self.words.sep), spans
+
+    @torch.no_grad()
+    def states(self, texts: list[tuple[int, ...]], most: int = 32):
+        """Makes what is not known yet."""
+        new = sorted({it for it in texts if it not in self.known}, key=len)
+        for begin in range(0, len(new), most):
+            chunk = new[begin : begin + most]
+            x, mask = self.bert.embedded(padded([list(it) for it in chunk]))
+            for it, state in zip(chunk, self.bert.through(x, mask, self.lower)):
+                self.known[it] = state[: len(it)].clone()
+
+    def rows(self, pairs: list[tuple[Turn, Section, Tensor]]) -> list[Row]:
+        """What the reader takes for each turn and section, with their nearness."""
+        made = [(self.of_turn(turn), *self.of_section(section), near) for turn, section, near in pairs]
+        self.states([text for turn, section, *_ in made for text in (section, *(it for _, it in turn))])
+        return [
+            Row([(role, self.known[text]) for role, text in [*turn, (SECTION, section)]], spans, near)
+            for turn, section, spans, near in made
+        ]
 
 
 @torch.no_grad()
-def candidates(network: Bert, words: Words, company: Company, most: int) -> dict[str, list[int]]:
-    """The nearest sections of each turn, by the bi-encoder."""
-    sections, _ = Indexed(words, company).vectors(network)
-    near = (queries(network, words, company.turns) @ sections.T).topk(min(most, len(company.sections)))
-    return {turn.id: row for turn, row in zip(company.turns, near.indices.tolist())}
-
-
-def run(reader: Reader, rows) -> list[Tensor]:
-    """The scores of each row's sentences."""
-    tokens = padded([row[0] for row in rows])
-    kinds = padded([row[1] for row in rows])
-    spans = [(at, *span) for at, row in enumerate(rows) for span in row[2]]
-    return list(reader(tokens, kinds, spans).float().split([len(row[2]) for row in rows]))
-
-
-@torch.no_grad()
-def measured(reader: Reader, pairs: Pairs, held: list[Company], near: dict[str, dict], most: int) -> dict:
+def measured(reader: Reader, texts: Texts, held: list[Company], near: dict[str, Near], most: int) -> dict:
     right, sentence, total, false, negatives, curve = 0, 0, 0, 0, 0, []
     for company in held:
         for turn in company.turns:
             if turn.kind not in ("document", "table", "unanswerable", "out_of_domain"):
                 continue
-            chosen = [company.sections[at] for at in near[company.name][turn.id][:most]]
-            said = turn_tokens(pairs.words, turn)
-            found = [row.tolist() for row in run(reader, [pairs.row(said, section) for section in chosen])]
+            of = near[company.name]
+            chosen = [company.sections[at] for at in of.first(turn, most)]
+            found = [row.tolist() for row in reader(texts.rows([(turn, it, of.of(turn, it)) for it in chosen]))]
             best, place, at = max((max(row), place, row.index(max(row))) for place, row in enumerate(found))
             is_right = at in answers(turn, chosen[place])
             curve.append((best, is_right, bool(turn.gold)))
@@ -127,18 +175,16 @@ def measured(reader: Reader, pairs: Pairs, held: list[Company], near: dict[str, 
     }
 
 
-def reading_loss(reader: Reader, pairs: Pairs, batch: list[tuple[Company, Turn]], near, most: int, missed: float) -> Tensor:
-    """The cross-entropy over the sentences of each turn's candidates, and none. What answers may be missed, as it will be
-    by retrieval: then none is right."""
-    rows, groups = [], []
-    for company, turn in batch:
-        chosen = negatives_and_gold(company, turn, near, most)
+def reading_loss(reader: Reader, texts: Texts, batch: list[tuple[Turn, list[Section], Near]], missed: float) -> Tensor:
+    """The cross-entropy over the sentences of each turn's sections, and none. What answers may be missed, as it will be by
+    retrieval: then none is right."""
+    pairs, groups = [], []
+    for turn, chosen, near in batch:
         if random.random() < missed:
             chosen = [section for section in chosen if section.place not in turn.gold]
-        said = turn_tokens(pairs.words, turn)
-        groups.append((turn, chosen, len(rows)))
-        rows += [pairs.row(said, section) for section in chosen]
-    scores = run(reader, rows)
+        groups.append((turn, chosen, len(pairs)))
+        pairs += [(turn, section, near.of(turn, section)) for section in chosen]
+    scores = reader(texts.rows(pairs))
     loss = torch.zeros(())
     for turn, chosen, begin in groups:
         logits = torch.cat([*scores[begin : begin + len(chosen)], torch.zeros(1)])
@@ -150,55 +196,11 @@ def reading_loss(reader: Reader, pairs: Pairs, batch: list[tuple[Company, Turn]]
     return loss / len(batch)
 
 
-def main():
-    parser = argparse.ArgumentParser(prog="deploy/training/train reader", description=__doc__)
-    parser.add_argument("--model", type=Path, required=True, help="folder of a trained bi-encoder")
-    options(parser)
-    parser.add_argument("--out", type=Path, required=True, help="the file of its layers and score")
-    parser.add_argument("--epochs", type=int, default=3)
-    parser.add_argument("--rate", type=float, default=1e-4)
-    parser.add_argument("--groups", type=int, default=8, help="turns in a step")
-    parser.add_argument("--candidates", type=int, default=4, help="sections that a turn is read with in training")
-    parser.add_argument("--missed", type=float, default=0.2, help="share of turns that are read without what answers them")
-    parser.add_argument("--layers", type=int, default=5, help="upper layers of its own")
-    args = parser.parse_args()
-    random.seed(args.seed)
-    torch.manual_seed(args.seed)
-
-    words = Words(args.model)
-    trained, held = trained_and_held(args)
-    bert = Bert.pretrained(args.model).eval()
-    near = {it.name: candidates(bert, words, it, 16) for it in trained + held}
-    reader = Reader(bert.bfloat16(), args.layers)
-    nn.init.zeros_(reader.score.bias)
-    pairs = Pairs(words)
-    turns = [(it, turn) for it in trained for turn in it.turns]
-    steps = [batch for _ in range(args.epochs) for batch in chunked(turns, args.groups)]
-    reader.bfloat16()
-    optimiser = Optimiser(list(reader.parameters()), args.rate, len(steps))
-    began, losses = time.time(), []
-    for at, batch in enumerate(steps):
-        loss = reading_loss(reader, pairs, batch, near, args.candidates, args.missed)
-        loss.backward()
-        optimiser.step()
-        losses.append(loss.item())
-        if (at + 1) % 50 == 0 or at + 1 == len(steps):
-            print(f"{at + 1}/{len(steps)} loss {sum(losses[-50:]) / len(losses[-50:]):.3f} {seconds(time.time() - began)}", flush=True)
-        if (at + 1) % (len(steps) // args.epochs) == 0:
-            print("held out, of 4", measured(reader, pairs, held, near, 4), flush=True)
-            save_file({name: value.float() for name, value in reader.state_dict().items()}, args.out)
-
-
-def chunked(turns: list, size: int) -> list[list]:
-    order = random.sample(turns, len(turns))
-    return [order[at : at + size] for at in range(0, len(order), size)]
-
-
-def negatives_and_gold(company: Company, turn: Turn, near, most: int) -> list[Section]:
+def candidates(company: Company, turn: Turn, near: Near, most: int) -> list[Section]:
     """The places that answer, and others: what the bi-encoder confuses, now and then by chance."""
     places = {section.place: n for n, section in enumerate(company.sections)}
     chosen = [places[place] for place in turn.gold]
-    pool = [at for at in near[company.name][turn.id] if at not in chosen]
+    pool = [at for at in near.first(turn, 16) if at not in chosen]
     # The nearer, the more often.
     pool = [at for _, at in sorted((random.random() * (4 + rank), at) for rank, at in enumerate(pool))]
     while len(chosen) < most:
@@ -207,6 +209,62 @@ def negatives_and_gold(company: Company, turn: Turn, near, most: int) -> list[Se
             chosen.append(at)
     random.shuffle(chosen)
     return [company.sections[at] for at in chosen]
+
+
+def main():
+    parser = argparse.ArgumentParser(prog="deploy/training/train reader", description=__doc__)
+    parser.add_argument("--model", type=Path, required=True, help="folder of a trained bi-encoder")
+    options(parser)
+    parser.add_argument(
+        "--cosines", nargs="*", default=[], metavar="MODEL=COMPANIES",
+        help="a bi-encoder that was not trained on these companies, for their cosines: a network is nearer to what it was trained on",
+    )
+    parser.add_argument("--begin", type=Path, help="a file of layers and score to go on from")
+    parser.add_argument("--out", type=Path, required=True, help="the file of its layers and score")
+    parser.add_argument("--epochs", type=int, default=3)
+    parser.add_argument("--rate", type=float, default=1e-4)
+    parser.add_argument("--groups", type=int, default=8, help="turns in a step")
+    parser.add_argument("--candidates", type=int, default=3, help="sections that a turn is read with in training")
+    parser.add_argument("--missed", type=float, default=0.2, help="share of turns that are read without what answers them")
+    parser.add_argument("--layers", type=int, default=4, help="upper layers of its own")
+    args = parser.parse_args()
+    random.seed(args.seed)
+    torch.manual_seed(args.seed)
+
+    words = Words(args.model)
+    trained, held = trained_and_held(args)
+    bert = Bert.pretrained(args.model).eval()
+    near = {}
+    for model, folder in (it.split("=") for it in args.cosines):
+        network, names = Bert.pretrained(Path(model)).eval(), {path.name for path in Path(folder).iterdir()}
+        near |= {it.name: Near(network, words, it) for it in trained if it.name in names}
+    near |= {it.name: Near(bert, words, it) for it in trained + held if it.name not in near}
+    reader = Reader(bert, args.layers)
+    if args.begin:
+        reader.load_state_dict(load_file(args.begin))
+    texts = Texts(bert.bfloat16(), words, args.layers)
+    reader.bfloat16()
+
+    turns = [(it, turn) for it in trained for turn in it.turns]
+    steps = [batch for _ in range(args.epochs) for batch in chunked(turns, args.groups)]
+    optimiser = Optimiser(list(reader.parameters()), args.rate, len(steps))
+    began, losses = time.time(), []
+    for at, batch in enumerate(steps):
+        read = [(turn, candidates(it, turn, near[it.name], args.candidates), near[it.name]) for it, turn in batch]
+        loss = reading_loss(reader, texts, read, args.missed)
+        loss.backward()
+        optimiser.step()
+        losses.append(loss.item())
+        if (at + 1) % 50 == 0 or at + 1 == len(steps):
+            print(f"{at + 1}/{len(steps)} loss {sum(losses[-50:]) / len(losses[-50:]):.3f} {seconds(time.time() - began)}", flush=True)
+        if (at + 1) % 400 == 0 or at + 1 == len(steps):
+            print("held out, of 4", reader.nearness.tolist(), measured(reader, texts, held, near, 4), flush=True)
+            save_file({name: value.float() for name, value in reader.state_dict().items()}, args.out)
+
+
+def chunked(turns: list, size: int) -> list[list]:
+    order = random.sample(turns, len(turns))
+    return [order[at : at + size] for at in range(0, len(order), size)]
 
 
 if __name__ == "__main__":

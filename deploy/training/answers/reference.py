@@ -10,9 +10,9 @@ from safetensors.torch import load, save_file
 from tokenizers import Tokenizer
 
 from .bi_encoder import text_vectors
-from .companies import Section, Turn
+from .companies import Company, Section, Turn
 from .network import Bert, Words, layer_names
-from .reader import Pairs, Reader, run, turn_tokens
+from .reader import Near, Reader, Texts
 
 TURNS = [
     ("how long have i got to send the lamp back", []),
@@ -43,7 +43,7 @@ def unpacked(path: Path) -> tuple[dict, dict]:
 
 def joined(reading: dict, own: int) -> dict:
     """The reader's layers and score by the names of training, where query, key and value are one."""
-    made = {name: reading[name] for name in ("score.weight", "score.bias")}
+    made = {name: reading[name] for name in ("score.weight", "score.bias", "roles.weight", "nearness")}
     for at in range(own):
         for mine, theirs in layer_names(f"upper.{at}", f"reading.{at}"):
             three = [theirs.replace("qkv", f"attention.self.{part}") for part in ("query", "key", "value")]
@@ -60,26 +60,30 @@ def main():
     args.folder.mkdir(exist_ok=True)
     card, tensors = unpacked(args.reader)
     (args.folder / "tokenizer.json").write_text(json.dumps(card["tokenizer"]))
-    reading = {name: tensors.pop(name) for name in list(tensors) if name.startswith(("score.", "reading."))}
+    reading = {name: tensors.pop(name) for name in list(tensors) if name.startswith(("score.", "roles.", "nearness", "reading."))}
     weight, bias = tensors.pop("intents.weight"), tensors.pop("intents.bias")
     save_file(tensors, args.folder / "model.safetensors")
     words, bert = Words(args.folder), Bert.pretrained(args.folder).eval()
     own = 1 + max(int(name.split(".")[1]) for name in reading if name.startswith("reading."))
     reader = Reader(bert, own)
     reader.load_state_dict(joined(reading, own))
-    pairs, made = Pairs(words), []
+    texts, made = Texts(bert, words, own), []
     logit = card.get("calibration", {})
     slope, offset = logit.get("slope", 1.0), logit.get("offset", 0.0)
     with torch.no_grad():
-        for text, history in TURNS:
+        turns = []
+        for at, (text, history) in enumerate(TURNS):
             said = [{"speaker": speaker, "text": said} for speaker, said in history]
-            turn = Turn("", "document", text, said, [], [])
-            tokens = turn_tokens(words, turn)
-            scores = [(slope * it + offset).tolist() for it in run(reader, [pairs.row(tokens, section) for section in SECTIONS])]
-            vector = text_vectors(bert, words, [text])[0]
+            turns.append(Turn(str(at), "document", text, said, [], []))
+        near = Near(bert, words, Company("", SECTIONS, turns))
+        for turn in turns:
+            found = reader(texts.rows([(turn, section, near.of(turn, section)) for section in SECTIONS]))
+            scores = [(slope * it + offset).tolist() for it in found]
+            vector = text_vectors(bert, words, [turn.text])[0]
             intents = (weight @ vector + bias).softmax(0).tolist()
-            before = [it["text"] for it in reversed(said)]
-            made.append({"utterance": text, "before": before, "scores": scores, "intents": intents, "vector": vector[:8].tolist()})
+            before = {f"{it['speaker']}_before": it["text"] for it in turn.history}
+            question = {"utterance": turn.text, "user_before": None, "system_before": None} | before
+            made.append({"question": question, "scores": scores, "intents": intents, "vector": vector[:8].tolist()})
     sections = [{"title": it.title, "sentences": it.sentences} for it in SECTIONS]
     args.out.write_text(json.dumps({"sections": sections, "turns": made}, indent=1, ensure_ascii=False) + "\n")
 

@@ -23,7 +23,7 @@ fn row(place: u32, item: &str, price: &str) -> Evidence {
         fact: None,
         document: None,
         persona: None,
-        row: Some(TableRow { place, columns, by_words: score, by_meaning: None }),
+        row: Some(TableRow { place, columns, by_words: score, by_meaning: None, asked: None }),
         relevance: score,
         consistency: None,
         attention: None,

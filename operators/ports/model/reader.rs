@@ -16,9 +16,18 @@ pub const BEFORE_SHARE: f32 = 0.5;
 pub struct Question {
     /// The utterance.
     pub utterance: String,
-    /// The latest utterance of the other side and the customer's one before, the latest first: without
-    /// them a follow-up cannot be understood. At most two.
-    pub before: Vec<String>,
+    /// The customer's utterance before it: without the two turns before, a follow-up cannot be
+    /// understood.
+    pub user_before: Option<String>,
+    /// The latest utterance of the other side.
+    pub system_before: Option<String>,
+}
+
+impl Question {
+    /// The turns before, of which each is [`BEFORE_SHARE`] in the question's vector.
+    pub fn before(&self) -> impl Iterator<Item = &String> {
+        self.system_before.iter().chain(&self.user_before)
+    }
 }
 
 /// What may answer: a section of a document with its sentences, or a row of a table with its cells.
@@ -28,9 +37,8 @@ pub struct Section {
     pub title: String,
     /// The sentences, or each column as `name: value`.
     pub sentences: Vec<String>,
-    /// How near it is to the question by the reader's vectors, in hundredths of the cosine; 0 if unknown.
-    pub nearness: u8,
-    /// How near the question is to the nearest phrasing that staff taught for it, likewise; 0 without one.
+    /// How near the question is to the nearest phrasing that staff taught for it, in hundredths of the cosine;
+    /// 0 without one.
     pub taught: u8,
 }
 

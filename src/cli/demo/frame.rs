@@ -44,21 +44,24 @@ const LEGEND: &[(&str, &str)] = &[
     ),
 ];
 
-/// Explains how to read the demo.
-pub(super) fn introduction(page: &mut Page<'_>, conversations: &[Conversation]) -> io::Result<()> {
+/// Says what the demo shows.
+pub(super) fn introduction(page: &mut Page<'_>) -> io::Result<()> {
     page.rule("turnstream demo")?;
-    let names: Vec<&str> = conversations.iter().map(|conversation| conversation.name).collect();
-    let what = match names.as_slice() {
-        [name] => format!("The conversation {name}, which we wrote, goes"),
-        names => format!("Conversations that we wrote ({}) go", names.join(", ")),
-    };
     page.paragraph(
-        &format!(
-            "{what} through the engine: appended to a log in memory, served as `turnstream run` \
-             serves them, read back from what was committed. The facts are ConceptNet's. On the \
-             log the conversations interleave; here they stand one after the other."
-        )
-        .into(),
+        &"Conversations that we wrote go through the engine: appended to a log in memory, served as `turnstream \
+          run` serves them, read back from what was committed. No large language model is used."
+            .into(),
+    )
+}
+
+/// Explains how to read the conversations about common knowledge.
+pub(super) fn common_knowledge(page: &mut Page<'_>) -> io::Result<()> {
+    page.blank()?;
+    page.rule("common knowledge, stage by stage")?;
+    page.paragraph(
+        &"The facts are ConceptNet's. On the log these conversations interleave; here they stand one after the \
+          other."
+            .into(),
     )?;
     legend(page)
 }
@@ -137,6 +140,8 @@ fn next(page: &mut Page<'_>) -> io::Result<()> {
     page.blank()?;
     page.rule("where to go from here")?;
     for (command, what) in [
+        ("turnstream new DIR", "the tea house's files, to put your own company in their place"),
+        ("turnstream demo --all", "common knowledge too, explained stage by stage"),
         ("turnstream demo --chat", "type the turns yourself"),
         (
             "turnstream replay LOG --out FILE",

@@ -32,8 +32,26 @@ pub(super) struct ScriptLine {
     pub(super) turn: Option<Turn>,
 }
 
-/// All conversations, in the order in which they are shown.
-pub(super) fn all() -> Vec<Conversation> {
+/// A customer of a company, before and after its staff taught a phrasing.
+pub(super) fn company() -> [Conversation; 2] {
+    [
+        conversation(
+            "teahouse",
+            "A customer writes to a tea house. The answers are sentences of its pages and cells of its \
+             table, unchanged, or there is none.",
+            include_str!("conversations/teahouse.jsonl"),
+        ),
+        conversation(
+            "taught",
+            "Its staff wrote down how another customer put it: \"can we come with the whole office\", and what \
+             answers that. The same question again:",
+            include_str!("conversations/taught.jsonl"),
+        ),
+    ]
+}
+
+/// The conversations about common knowledge, in the order in which they are shown.
+pub(super) fn common_knowledge() -> Vec<Conversation> {
     vec![
         conversation(
             "parcel",
@@ -91,7 +109,7 @@ mod tests {
 
     #[test]
     fn the_conversations_are_what_the_demo_promises() {
-        let all = all();
+        let all = common_knowledge();
         let lines = |of: &Conversation| of.steps.concat();
         for conversation in &all {
             let turns: Vec<Turn> =
@@ -112,8 +130,16 @@ mod tests {
     }
 
     #[test]
+    fn the_company_is_asked_the_same_again() {
+        let [before, after] = company().map(|of| of.steps.concat());
+        let text = |line: &ScriptLine| line.turn.as_ref().map(|turn| turn.text.clone());
+        assert!(before.iter().all(|line| line.turn.is_some()));
+        assert!(before.iter().any(|line| text(line) == text(&after[0])));
+    }
+
+    #[test]
     fn an_echo_names_an_earlier_turn() {
-        for conversation in all() {
+        for conversation in common_knowledge() {
             let mut earlier: Vec<TurnId> = Vec::new();
             for turn in conversation.steps.concat().into_iter().filter_map(|line| line.turn) {
                 if let Some(echoed) = &turn.response_id {

@@ -7,8 +7,8 @@ use turnstream_explain::{
     Ink, Page, Spoken, Text, confidence_kind, recorded_because, revision_kind,
 };
 use turnstream_schemas::{
-    DeadLetter, Demand, Evicted, Evidence, EvidenceSet, GateDecision, Outcome, RecalledTurn,
-    RecalledVia, Recorded, Response, Revision, RevisionKind, Speaker, Turn,
+    Action, DeadLetter, Demand, Evicted, Evidence, EvidenceSet, GateDecision, Outcome,
+    RecalledTurn, RecalledVia, Recorded, Response, Revision, RevisionKind, Speaker, Turn,
 };
 
 use super::play::Heard;
@@ -52,6 +52,35 @@ pub(super) fn turn(page: &mut Page<'_>, heard: &Heard, spoken: &Spoken) -> io::R
         Outcome::Recorded(noted) => recorded(page, noted, spoken),
         Outcome::DeadLetter(letter) => dead_letter(page, letter),
     }
+}
+
+/// Shows what a customer said, what the response does and says, and what that is from.
+pub(super) fn reply(page: &mut Page<'_>, heard: &Heard) -> io::Result<()> {
+    page.blank()?;
+    header(page, heard)?;
+    let Outcome::Response(response) = &heard.outcome else { return Ok(()) };
+    let (ink, action) = match response.action {
+        Some(Action::Answer) | None => (Ink::Good, "answer"),
+        Some(Action::Social) => (Ink::Good, "social"),
+        Some(Action::Ask) => (Ink::Careful, "ask"),
+        Some(Action::Decline) => (Ink::Careful, "decline"),
+        Some(Action::HandOff) => (Ink::Careful, "hand off"),
+    };
+    page.row(action, "", &Text::new(ink, &*response.text))?;
+    let from: Vec<&str> = response.evidence.iter().filter(|it| it.selected).map(place).collect();
+    let mut why = if from.is_empty() { String::new() } else { format!("from {}", from.join(", ")) };
+    if let (Some(precision), Some(Action::Answer)) = (response.answer_precision, response.action) {
+        let share = (precision.get() * 100.0).round();
+        why.push_str(&format!("; of such answers {share}\u{a0}% were right elsewhere"));
+    }
+    if why.is_empty() { Ok(()) } else { page.row("", "", &Text::new(Ink::Quiet, why)) }
+}
+
+/// Where a piece of evidence stands: the title of a passage, or the row's first column.
+fn place(evidence: &Evidence) -> &str {
+    let title = evidence.document.as_ref().map(|passage| &*passage.title);
+    let row = || Some(&*evidence.row.as_ref()?.columns.first()?.value);
+    title.or_else(row).unwrap_or(&evidence.id.0)
 }
 
 /// The header: speaker, text and time.

@@ -133,35 +133,47 @@ impl BertNetwork {
     /// # Errors
     /// A token has no embedding.
     pub(crate) fn forward(&self, batch: &Batch) -> Result<Vec<f32>, String> {
-        self.through(batch, self.layers.iter())
+        Ok(self.through(self.embed(batch)?, &batch.sequences, &self.layers))
     }
 
-    /// As [`Self::forward`], with these in place of as many of the upper layers.
+    /// Returns the rows below as many of the upper layers as `upper` has.
     ///
     /// # Errors
     /// As for [`Self::forward`].
-    pub(crate) fn forward_with(
-        &self,
-        batch: &Batch,
-        upper: &UpperLayers,
-    ) -> Result<Vec<f32>, String> {
-        let lower = self.layers.len().saturating_sub(upper.0.len());
-        self.through(batch, self.layers[..lower].iter().chain(&upper.0))
+    pub(crate) fn lower(&self, batch: &Batch, upper: &UpperLayers) -> Result<Vec<f32>, String> {
+        let lower = &self.layers[..self.lower_layers(upper)];
+        Ok(self.through(self.embed(batch)?, &batch.sequences, lower))
     }
 
-    fn through<'l>(
+    /// Returns what the network's own upper layers make of a sequence that [`Self::lower`] gave.
+    pub(crate) fn above(&self, rows: Vec<f32>, upper: &UpperLayers) -> Vec<f32> {
+        let sequence = 0..rows.len() / self.width;
+        self.through(rows, &[sequence], &self.layers[self.lower_layers(upper)..])
+    }
+
+    /// Returns what these layers make of a sequence of rows, in place of the network's own.
+    pub(crate) fn above_with(&self, rows: Vec<f32>, upper: &UpperLayers) -> Vec<f32> {
+        let sequence = 0..rows.len() / self.width;
+        self.through(rows, &[sequence], &upper.0)
+    }
+
+    fn lower_layers(&self, upper: &UpperLayers) -> usize {
+        self.layers.len().saturating_sub(upper.0.len())
+    }
+
+    fn through(
         &self,
-        batch: &Batch,
-        layers: impl Iterator<Item = &'l Layer>,
-    ) -> Result<Vec<f32>, String> {
-        let mut rows = self.embed(batch)?;
+        mut rows: Vec<f32>,
+        sequences: &[SequenceRows],
+        layers: &[Layer],
+    ) -> Vec<f32> {
         let (mut projected, mut attended, mut output, mut wide) =
             (Vec::new(), Vec::new(), Vec::new(), Vec::new());
         for layer in layers {
             layer.projection.apply(&rows, &mut projected);
             let (width, head, bias) = (self.width, self.head, &layer.projection.bias);
             let attention = Attention { projected: &projected, bias, width, head };
-            attention.apply(&batch.sequences, &mut attended);
+            attention.apply(sequences, &mut attended);
             layer.output.apply(&attended, &mut output);
             layer.output_norm.apply_sum(&mut output, &layer.output.bias, &rows);
             layer.widening.apply(&output, &mut wide);
@@ -169,7 +181,7 @@ impl BertNetwork {
             layer.narrowing.apply(&wide, &mut rows);
             layer.narrowing_norm.apply_sum(&mut rows, &layer.narrowing.bias, &output);
         }
-        Ok(rows)
+        rows
     }
 
     /// Sums and normalises the word, position and type embeddings of each token.

@@ -16,9 +16,15 @@ struct SectionTexts {
 }
 
 #[derive(Deserialize)]
-struct ReferenceTurn {
+struct QuestionTexts {
     utterance: String,
-    before: Vec<String>,
+    user_before: Option<String>,
+    system_before: Option<String>,
+}
+
+#[derive(Deserialize)]
+struct ReferenceTurn {
+    question: QuestionTexts,
     scores: Vec<Vec<f32>>,
     intents: [f32; 5],
     vector: Vec<f32>,
@@ -38,20 +44,16 @@ fn the_shipped_reader_reads_as_in_training() {
     let sections: Vec<Section> = reference
         .sections
         .into_iter()
-        .map(|SectionTexts { title, sentences }| Section {
-            title,
-            sentences,
-            nearness: 0,
-            taught: 0,
-        })
+        .map(|SectionTexts { title, sentences }| Section { title, sentences, taught: 0 })
         .collect();
     let backend = ReaderBackend(Arc::clone(&reader));
     for turn in reference.turns {
-        let ReferenceTurn { utterance, before, scores, intents, vector } = turn;
+        let ReferenceTurn { question, scores, intents, vector } = turn;
+        let QuestionTexts { utterance, user_before, system_before } = question;
         let mut vectors = Vec::new();
         reader.encode(&[&utterance], &mut vectors).expect("a vector");
         close(&vectors, &vector, 1e-4);
-        let question = Question { utterance, before };
+        let question = Question { utterance, user_before, system_before };
         let request = ReadRequest { question, sections: sections.clone() };
         let (readings, encoded) = backend.run(&[request]).expect("a reading");
         let [reading] = &readings[..] else { panic!("{readings:?}") };
@@ -70,10 +72,13 @@ fn what_finds_no_room_has_no_score() {
     let long = Section {
         title: "Long".to_owned(),
         sentences: vec!["One more word. ".repeat(40); 9],
-        nearness: 0,
         taught: 0,
     };
-    let question = Question { utterance: "what? ".repeat(200), before: vec!["so ".repeat(500)] };
+    let question = Question {
+        utterance: "what? ".repeat(200),
+        user_before: Some("so ".repeat(500)),
+        system_before: None,
+    };
     let request = ReadRequest { question, sections: vec![long, Section::default()] };
     let (readings, _) = ReaderBackend(reader).run(&[request]).expect("a reading");
     assert!((1..9).contains(&readings[0].scores[0].len()), "{readings:?}");

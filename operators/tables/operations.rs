@@ -1,0 +1,567 @@
+//! What a turn asks of several rows at once: the cheapest, those under an amount, those of a kind, how
+//! many there are, the lighter one of two.
+//!
+//! Such a question is answered by typed operations over the columns: numbers are compared, `yes` and `no`
+//! chosen by. An operation is found only if every word of the utterance has its part in it: an operation,
+//! a column, a value, a name, or one of the words that mean nothing here. A word that nothing explains may
+//! be a condition that the table does not know. English alone.
+
+use std::collections::BTreeSet;
+use std::sync::LazyLock;
+
+use rustc_hash::{FxHashMap, FxHashSet};
+use turnstream_knowledge::terms::terms;
+use turnstream_schemas::{RowOperation, RowsAsked};
+
+use super::{Row, subject};
+
+/// The head of the file describes its format.
+const WORDS: &str = include_str!("operations.txt");
+/// Longer utterances tell a story, in which words are more than an operation.
+const MOST_WORDS: usize = 20;
+/// More rows than these answer no question of a conversation.
+const MOST_ROWS: usize = 64;
+/// Values of more words are texts, not kinds.
+const MOST_WORDS_OF_VALUE: usize = 3;
+
+/// "Lighter" is asked of rows that are named, "the lightest" of all.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Degree {
+    Comparative,
+    Superlative,
+}
+
+/// A comparison that a word asks for: the most or the least of a column with one of these words.
+#[derive(Clone)]
+struct Extreme {
+    is_most: bool,
+    columns: Vec<String>,
+}
+
+#[derive(Default)]
+struct Words {
+    extremes: FxHashMap<String, Extreme>,
+    /// Whether the most of what follows is asked for.
+    amounts: FxHashMap<String, bool>,
+    /// What stands before an amount, and whether the amount is the most that may be.
+    bounds: Vec<(Vec<String>, bool)>,
+    units: FxHashMap<String, Vec<String>>,
+    said: FxHashSet<String>,
+}
+
+static KNOWN: LazyLock<Words> = LazyLock::new(|| {
+    let mut known = Words::default();
+    for line in WORDS.lines().filter(|line| !line.starts_with('#')) {
+        let mut parts = line.split(" | ");
+        let (Some(kind), Some(words)) = (parts.next(), parts.next()) else { continue };
+        let columns = parts.next().unwrap_or_default();
+        let columns: Vec<String> = columns.split_whitespace().map(stem).collect();
+        let words = words.split_whitespace().map(str::to_owned);
+        match kind {
+            "most" | "least" => {
+                let extreme = Extreme { is_most: kind == "most", columns };
+                known.extremes.extend(words.map(|word| (word, extreme.clone())));
+            }
+            "most-of" | "least-of" => {
+                known.amounts.extend(words.map(|word| (word, kind == "most-of")));
+            }
+            "less" | "more" => known.bounds.push((words.collect(), kind == "less")),
+            "unit" => known.units.extend(words.map(|word| (word, columns.clone()))),
+            _ => known.said.extend(words),
+        }
+    }
+    known
+});
+
+/// A word as it is compared.
+fn stem(word: &str) -> String {
+    terms(word).pop().unwrap_or_else(|| word.to_owned())
+}
+
+/// A column by what its values are.
+#[derive(Clone, Debug)]
+struct TypedColumn {
+    name: String,
+    /// The words of its name, compared.
+    words: Vec<String>,
+    values: Values,
+}
+
+#[derive(Clone, Debug)]
+enum Values {
+    Numbers(Vec<Option<f64>>),
+    Flags(Vec<Option<bool>>),
+    /// By the words of a value: the rows that have it.
+    Kinds(Vec<(BTreeSet<String>, Vec<usize>)>),
+}
+
+/// The columns of a table by what their values are, and its rows by the words of their names.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Columns {
+    columns: Vec<TypedColumn>,
+    /// By a word: the rows whose names have it.
+    names: FxHashMap<String, Vec<usize>>,
+    /// Likewise of the kinds that a row is of.
+    kinds: FxHashMap<String, Vec<usize>>,
+    rows: usize,
+}
+
+impl Columns {
+    pub(super) fn of(rows: &[Row]) -> Self {
+        let mut names: FxHashMap<String, Vec<usize>> = FxHashMap::default();
+        for (at, row) in rows.iter().enumerate() {
+            for word in words(subject(&row.columns).map_or("", |it| &it.value)) {
+                let of_word = names.entry(stem(&word)).or_default();
+                if of_word.last() != Some(&at) {
+                    of_word.push(at);
+                }
+            }
+        }
+        let mut order: Vec<&str> = Vec::new();
+        let mut seen = FxHashSet::default();
+        for column in rows.iter().flat_map(|row| &row.columns) {
+            let is_subject = rows.first().and_then(|row| subject(&row.columns));
+            if is_subject.is_none_or(|it| it.name != column.name) && seen.insert(&column.name) {
+                order.push(&column.name);
+            }
+        }
+        let columns: Vec<TypedColumn> = order.into_iter().map(|name| typed(name, rows)).collect();
+        let mut kinds: FxHashMap<String, Vec<usize>> = FxHashMap::default();
+        for column in &columns {
+            let Values::Kinds(of_column) = &column.values else { continue };
+            for (value, rows) in of_column {
+                value.iter().for_each(|word| kinds.entry(word.clone()).or_default().extend(rows));
+            }
+        }
+        Self { columns, names, kinds, rows: rows.len() }
+    }
+}
+
+fn typed(name: &str, rows: &[Row]) -> TypedColumn {
+    let of_row = |row: &'_ Row| {
+        let column = row.columns.iter().find(|column| column.name == name);
+        column.map(|it| it.value.clone())
+    };
+    let values: Vec<Option<String>> = rows.iter().map(of_row).collect();
+    let given = || values.iter().flatten();
+    let flag = |value: &String| match &**value {
+        "yes" => Some(true),
+        "no" => Some(false),
+        _ => None,
+    };
+    let values = if given().all(|value| flag(value).is_some()) {
+        Values::Flags(values.iter().map(|value| flag(value.as_ref()?)).collect())
+    } else if given().all(|value| amount(value).is_some()) {
+        Values::Numbers(values.iter().map(|value| amount(value.as_ref()?)).collect())
+    } else {
+        let mut kinds: Vec<(BTreeSet<String>, Vec<usize>)> = Vec::new();
+        for (at, value) in values.iter().enumerate() {
+            let of_value: BTreeSet<String> =
+                words(value.as_deref().unwrap_or_default()).iter().map(|it| stem(it)).collect();
+            if of_value.is_empty() || of_value.len() > MOST_WORDS_OF_VALUE {
+                continue;
+            }
+            match kinds.iter_mut().find(|(known, _)| *known == of_value) {
+                Some((_, rows)) => rows.push(at),
+                None => kinds.push((of_value, vec![at])),
+            }
+        }
+        Values::Kinds(kinds)
+    };
+    TypedColumn {
+        name: name.to_owned(),
+        words: words(name).iter().map(|it| stem(it)).collect(),
+        values,
+    }
+}
+
+/// The words of a text in lower case, amounts among them.
+fn words(text: &str) -> Vec<String> {
+    let is_part =
+        |letter: char| letter.is_alphanumeric() || matches!(letter, '\'' | '€' | '$' | '£');
+    let lower = text.to_lowercase().replace('’', "'");
+    let mut found = Vec::new();
+    for part in lower.split(|letter: char| !is_part(letter) && !matches!(letter, '.' | ',')) {
+        let part = part.trim_matches(['.', ',', '\'']);
+        // A comma or point belongs to a number alone.
+        if amount(part).is_some() {
+            found.push(part.to_owned());
+        } else {
+            found.extend(part.split(['.', ',']).filter(|it| !it.is_empty()).map(str::to_owned));
+        }
+    }
+    found
+}
+
+/// The number that a word says, with the sign of a currency or without. A comma before three digits parts
+/// thousands.
+fn amount(word: &str) -> Option<f64> {
+    let digits = word.trim_matches(['€', '$', '£']);
+    let is_thousands = digits
+        .rsplit_once(',')
+        .is_some_and(|(_, last)| last.split('.').next().is_some_and(|it| it.len() == 3));
+    let number = digits.replace(',', if is_thousands { "" } else { "." });
+    let is_number = number.starts_with(|it: char| it.is_ascii_digit() || it == '-');
+    number.parse().ok().filter(|it: &f64| is_number && it.is_finite())
+}
+
+/// An utterance on its way to an operation.
+struct Asked<'t> {
+    table: &'t Columns,
+    words: Vec<String>,
+    stems: Vec<String>,
+    explained: Vec<bool>,
+    /// The rows that are left, and whether a value or name has chosen them.
+    rows: Vec<usize>,
+    is_chosen: bool,
+}
+
+/// What an utterance asks of several rows of a table: the rows that answer, the best first. `None` if it
+/// is no such question, or not certainly one.
+pub(super) fn asked(utterance: &str, table: &Columns) -> Option<(Vec<usize>, RowsAsked)> {
+    let words = words(utterance);
+    if words.is_empty() || words.len() > MOST_WORDS {
+        return None;
+    }
+    let stems = words.iter().map(|word| stem(word)).collect();
+    let explained = words.iter().map(|word| KNOWN.said.contains(word)).collect();
+    let rows = (0..table.rows).collect();
+    let mut asked = Asked { table, words, stems, explained, rows, is_chosen: false };
+    let (rows, operation, column) = asked.operation()?;
+    let is_few = !rows.is_empty() && rows.len() <= MOST_ROWS;
+    is_few.then_some((rows, RowsAsked { operation, column }))
+}
+
+type Operation = (Vec<usize>, RowOperation, Option<String>);
+
+impl Asked<'_> {
+    fn operation(&mut self) -> Option<Operation> {
+        let extreme = self.extreme();
+        let bound = if extreme.is_none() { self.bound() } else { None };
+        self.choose_kinds();
+        if let Some((degree, is_most, column)) = extreme {
+            let compared = self.compared(is_most, column);
+            let best = |asked: &mut Self| asked.best(is_most, column);
+            return compared.or_else(|| (degree == Degree::Superlative).then(|| best(self))?);
+        }
+        if let Some((is_less, amount, column)) = bound {
+            return self.within(is_less, amount, column);
+        }
+        self.flagged().or_else(|| self.counted()).or_else(|| self.listed())
+    }
+
+    /// The column that a superlative or comparative is about, and whether it asks for the most of it.
+    fn extreme(&mut self) -> Option<(Degree, bool, usize)> {
+        for at in 0..self.words.len() {
+            if let Some((is_most, step, column)) = self.named_amount(at) {
+                self.explain(at..=at);
+                self.explain(at + step..=at + step);
+                return Some((Degree::Superlative, is_most, column));
+            }
+        }
+        let of_word = |word: &String| KNOWN.extremes.get(word);
+        let (at, extreme) =
+            self.words.iter().enumerate().rev().find_map(|(at, it)| Some((at, of_word(it)?)))?;
+        let before = at.checked_sub(1).map(|it| &*self.words[it]);
+        let is_least = matches!(before, Some("least" | "less"));
+        let is_step = is_least || matches!(before, Some("most" | "more"));
+        let degree = match (&*self.words[at], before) {
+            (word, _) if word.ends_with("est") => Degree::Superlative,
+            (_, Some("most" | "least")) => Degree::Superlative,
+            (word, _) if word.ends_with("er") || is_step => Degree::Comparative,
+            _ => return None,
+        };
+        let column = self.numbers(&extreme.columns)?;
+        self.explain(at - usize::from(is_step)..=at);
+        Some((degree, extreme.is_most != is_least, column))
+    }
+
+    /// "The highest deposit": what follows names the column. Whether it asks for the most, how many words further
+    /// on the column is, and which.
+    fn named_amount(&self, at: usize) -> Option<(bool, usize, usize)> {
+        let is_most = *KNOWN.amounts.get(&self.words[at])?;
+        (1..=3).find_map(|step| {
+            let column = self.numbers(self.stems.get(at + step..=at + step)?)?;
+            Some((is_most, step, column))
+        })
+    }
+
+    /// The first column of numbers with one of these words, the words in their order.
+    fn numbers(&self, words: &[String]) -> Option<usize> {
+        words.iter().find_map(|word| {
+            self.table.columns.iter().position(|column| {
+                matches!(column.values, Values::Numbers(_)) && column.words.contains(word)
+            })
+        })
+    }
+
+    fn name(&self, column: usize) -> Option<String> {
+        Some(self.table.columns[column].name.clone())
+    }
+
+    /// An amount that is the most or the least that may be: whether it is the most, how much, of what.
+    fn bound(&mut self) -> Option<(bool, f64, usize)> {
+        let (at, length, is_less) = KNOWN.bounds.iter().find_map(|(words, is_less)| {
+            let mut windows = self.words.windows(words.len());
+            windows.position(|window| window == words).map(|at| (at, words.len(), *is_less))
+        })?;
+        let of_amount = self.words.get(at + length)?;
+        let amount = amount(of_amount)?;
+        let sign: String = of_amount.chars().filter(|it| matches!(it, '€' | '$' | '£')).collect();
+        let unit = self.words.get(at + length + 1).and_then(|word| KNOWN.units.get(word));
+        let is_unit = unit.is_some();
+        let columns = unit.or_else(|| KNOWN.units.get(&sign)).or_else(|| KNOWN.units.get("€"))?;
+        let column = self.numbers(columns)?;
+        self.explain(at..=at + length + usize::from(is_unit));
+        Some((is_less, amount, column))
+    }
+
+    /// Leaves the rows with the values that are named; of one column's values, those of any of them.
+    fn choose_kinds(&mut self) {
+        for column in &self.table.columns {
+            let Values::Kinds(kinds) = &column.values else { continue };
+            let mut chosen: BTreeSet<usize> = BTreeSet::new();
+            for (value, rows) in kinds {
+                if value.iter().all(|word| self.stems.contains(word)) {
+                    chosen.extend(rows);
+                    for at in 0..self.stems.len() {
+                        self.explained[at] |= value.contains(&self.stems[at]);
+                    }
+                }
+            }
+            if !chosen.is_empty() {
+                self.rows.retain(|row| chosen.contains(row));
+                self.is_chosen = true;
+            }
+        }
+    }
+
+    /// The words that nothing explains and that names have, each with the rows whose names have it.
+    fn names(&self) -> Vec<(usize, &Vec<usize>)> {
+        let open = (0..self.words.len()).filter(|at| !self.explained[*at]);
+        open.filter_map(|at| Some((at, self.table.names.get(&self.stems[at])?))).collect()
+    }
+
+    /// Leaves the rows whose names, or else whose kinds, have the words that nothing else explains.
+    fn choose_words(&mut self) {
+        let table = self.table;
+        for at in 0..self.words.len() {
+            let word = &self.stems[at];
+            let rows = table.names.get(word).or_else(|| table.kinds.get(word));
+            if let Some(rows) = rows.filter(|_| !self.explained[at]) {
+                self.rows.retain(|row| rows.contains(row));
+                self.explained[at] = true;
+                self.is_chosen = true;
+            }
+        }
+    }
+
+    /// Which of the rows that are named has more or less: all of them, the one that answers first.
+    fn compared(&mut self, is_most: bool, column: usize) -> Option<Operation> {
+        let mut named = Vec::new();
+        for (_, rows) in self.names() {
+            if let [row] = rows[..]
+                && !named.contains(&row)
+            {
+                named.push(row);
+            }
+        }
+        if named.len() < 2 {
+            return None;
+        }
+        self.rows = named;
+        for at in self.names().into_iter().map(|(at, _)| at).collect::<Vec<_>>() {
+            self.explained[at] = true;
+        }
+        let rows = self.sorted(is_most, column);
+        (self.is_explained() && rows.len() == self.rows.len())
+            .then(|| (rows, RowOperation::Compare, self.name(column)))
+    }
+
+    /// The row with the most or least of a column; those, where several have it.
+    fn best(&mut self, is_most: bool, column: usize) -> Option<Operation> {
+        self.choose_words();
+        let sorted = self.sorted(is_most, column);
+        let numbers = self.numbers_of(column)?;
+        let best = numbers[*sorted.first()?];
+        let rows: Vec<usize> =
+            sorted.iter().copied().take_while(|row| numbers[*row] == best).collect();
+        // Where all have the same, none is the cheapest.
+        let is_clear = sorted.len() > rows.len();
+        let operation = if is_most { RowOperation::Most } else { RowOperation::Least };
+        (self.is_explained() && is_clear).then(|| (rows, operation, self.name(column)))
+    }
+
+    /// The rows with at most or at least an amount.
+    fn within(&mut self, is_less: bool, amount: f64, column: usize) -> Option<Operation> {
+        self.choose_words();
+        let numbers = self.numbers_of(column)?;
+        let fits = |row: &usize| {
+            numbers[*row].is_some_and(|it| if is_less { it <= amount } else { it >= amount })
+        };
+        let mut rows = self.sorted(!is_less, column);
+        rows.retain(fits);
+        let found = (rows, RowOperation::Filter, self.name(column));
+        self.is_explained().then_some(found)
+    }
+
+    /// The rows of which a column says yes, for a question which they are.
+    fn flagged(&mut self) -> Option<Operation> {
+        let says = |word: &str| self.words.iter().any(|it| it == word);
+        let asks = ["which", "what", "list", "show"].into_iter().any(says);
+        let column = self.table.columns.iter().find(|column| {
+            let names = |word: &String| self.stems.contains(word);
+            matches!(column.values, Values::Flags(_)) && column.words.iter().all(names)
+        })?;
+        let Values::Flags(flags) = &column.values else { return None };
+        for at in 0..self.stems.len() {
+            self.explained[at] |= column.words.contains(&self.stems[at]);
+        }
+        self.choose_words();
+        let rows: Vec<usize> =
+            self.rows.iter().copied().filter(|row| flags[*row] == Some(true)).collect();
+        let found = (rows, RowOperation::Filter, Some(column.name.clone()));
+        (asks && self.is_explained() && self.rows.len() > 1).then_some(found)
+    }
+
+    /// How many rows of a kind there are.
+    fn counted(&mut self) -> Option<Operation> {
+        let at = self.words.windows(2).position(|pair| pair == ["how", "many"])?;
+        self.explain(at..=at + 1);
+        self.choose_words();
+        let is_count = self.is_chosen && self.is_explained();
+        is_count.then(|| (self.rows.clone(), RowOperation::Count, None))
+    }
+
+    /// The rows of a kind, for a question which there are.
+    fn listed(&mut self) -> Option<Operation> {
+        let says = |words: &[&str]| self.words.iter().any(|it| words.contains(&&**it));
+        let asks = says(&["which", "what", "whats", "what's", "list", "show"])
+            && says(&["have", "got", "sell", "offer", "are", "carry", "do", "list", "all", "show"]);
+        self.choose_words();
+        let is_list = asks && self.is_chosen && self.is_explained() && self.rows.len() > 1;
+        is_list.then(|| (self.rows.clone(), RowOperation::List, None))
+    }
+
+    /// The rows that are left and have a number, the most or the least first; equals in their order.
+    fn sorted(&self, is_most: bool, column: usize) -> Vec<usize> {
+        let Some(numbers) = self.numbers_of(column) else { return Vec::new() };
+        let numbered = self.rows.iter().filter_map(|row| Some((*row, numbers[*row]?)));
+        let mut numbered: Vec<(usize, f64)> = numbered.collect();
+        numbered.sort_by(|a, b| if is_most { b.1.total_cmp(&a.1) } else { a.1.total_cmp(&b.1) });
+        numbered.into_iter().map(|(row, _)| row).collect()
+    }
+
+    fn numbers_of(&self, column: usize) -> Option<&[Option<f64>]> {
+        match &self.table.columns[column].values {
+            Values::Numbers(numbers) => Some(numbers),
+            _ => None,
+        }
+    }
+
+    fn explain(&mut self, words: std::ops::RangeInclusive<usize>) {
+        words.for_each(|at| self.explained[at] = true);
+    }
+
+    fn is_explained(&self) -> bool {
+        self.explained.iter().all(|it| *it)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+    use turnstream_knowledge::language::Lexicon;
+    use turnstream_schemas::TableRow;
+
+    use super::super::{Table, said_of_all};
+    use super::*;
+
+    fn table() -> Table {
+        let row = |values: Value| Row::of(values.as_object().expect("an object"));
+        let rows = [
+            json!({"id": "1", "name": "Oslo floor lamp", "category": "lamp", "price_eur": 89.9, "weight_g": 2100, "dimmable": true}),
+            json!({"id": "2", "name": "Bergen", "category": "lamp", "price_eur": 49, "weight_g": 900, "dimmable": false}),
+            json!({"id": "3", "name": "Alta", "category": "folding chair", "price_eur": 35, "weight_g": 3900, "deposit_eur": 5, "dimmable": null}),
+            json!({"id": "4", "name": "Voss", "category": "folding chair", "price_eur": 49, "weight_g": 3100, "deposit_eur": 12}),
+            json!({"id": "5", "name": "Voss plus", "category": "lamp", "price_eur": 120, "weight_g": 900, "dimmable": true}),
+        ];
+        Table::new(rows.map(row).into())
+    }
+
+    fn said(utterance: &str) -> Option<String> {
+        let table = table();
+        let (places, asked) = table.asked(utterance)?;
+        let row = |at: &u32| TableRow {
+            place: at + 1,
+            columns: table.row(*at).expect("a row").columns.clone(),
+            by_words: turnstream_schemas::Score::new(0.0),
+            by_meaning: None,
+            asked: Some(asked.clone()),
+        };
+        let rows: Vec<TableRow> = places.iter().map(row).collect();
+        said_of_all(&rows.iter().collect::<Vec<_>>(), &asked, Lexicon::english())
+    }
+
+    #[test]
+    fn rows_are_compared_chosen_and_counted() {
+        for (utterance, answer) in [
+            ("whats the cheapest thing you sell", "For Alta: price is 35 EUR."),
+            ("Cheapest lamp?", "For Bergen: price is 49 EUR."),
+            ("the most expensive folding chairs", "For Voss: price is 49 EUR."),
+            ("least expensive of your lamps pls", "For Bergen: price is 49 EUR."),
+            ("which one has the highest deposit", "For Voss: deposit is 12 EUR."),
+            ("lightest lamp", "For Bergen: weight is 900 g. For Voss plus: weight is 900 g."),
+            (
+                "what's heavier, alta or oslo?",
+                "For Alta: weight is 3900 g. For Oslo floor lamp: weight is 2100 g.",
+            ),
+            (
+                "what lamps have you got under 100 euros",
+                "For Bergen: price is 49 EUR. For Oslo floor lamp: price is 89.9 EUR.",
+            ),
+            ("anything up to €35", "For Alta: price is 35 EUR."),
+            ("lamps over 1,5 kg", ""),
+            ("which lamps are dimmable", "Oslo floor lamp and Voss plus."),
+            ("what folding chairs do you have", "Alta and Voss."),
+            ("your lightest chair?", "For Voss: weight is 3100 g."),
+            ("how many lamps do you have?", "3: Oslo floor lamp, Bergen and Voss plus."),
+        ] {
+            assert_eq!(said(utterance).unwrap_or_default(), answer, "{utterance}");
+        }
+    }
+
+    #[test]
+    fn amounts_are_read_as_people_write_them() {
+        for (word, expected) in [
+            ("7.20", Some(7.2)),
+            ("£7,50", Some(7.5)),
+            ("1,200", Some(1200.0)),
+            ("1,200.50", Some(1200.5)),
+            ("-3", Some(-3.0)),
+            ("£", None),
+            ("inf", None),
+            ("T-04", None),
+        ] {
+            assert_eq!(amount(word), expected, "{word}");
+        }
+    }
+
+    #[test]
+    fn what_is_not_certain_is_no_operation() {
+        for utterance in [
+            "cheapest way to send it back",
+            "cheapest lamp for the garden",
+            "how much is the bergen",
+            "is the oslo lamp dimmable",
+            "how many lamps fit in a box",
+            "which is lighter",
+            "what lamps are not dimmable",
+            "how heavy is the lightest box you ship",
+            "expensive lamp!",
+            "",
+        ] {
+            assert_eq!(said(utterance), None, "{utterance}");
+        }
+    }
+}

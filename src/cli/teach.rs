@@ -1,0 +1,341 @@
+//! `turnstream teach`: what customers asked and nothing answered, alike ones together, and what staff says about it.
+//!
+//! What is taught is a phrasing, a line of the file that `teaching.phrasings` names
+//! ([`turnstream_sources::phrasings`]).
+
+use std::collections::HashMap;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+
+use anyhow::Context;
+use clap::Subcommand;
+use serde::Serialize;
+use serde_json::json;
+use turnstream_console::{InputRefused, Usage, print_json};
+use turnstream_formats::{Format, LoggedItem};
+use turnstream_models::reader::AnswerReader;
+use turnstream_ports::model::encoder::Encoder;
+use turnstream_schemas::{Action, Evidence, HandOffReason, InputId, Response, Turn};
+use turnstream_sources::phrasings::{PhrasingLine, phrasings, slug};
+
+/// The least cosine of a turn with a cluster's first one at which it joins the cluster.
+const ALIKE: f32 = 0.8;
+/// Sections that are shown for a cluster.
+const NEAREST: usize = 3;
+/// Turns that are shown of a cluster.
+const SHOWN: usize = 4;
+
+/// List what nothing answered, and say what answers it.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  turnstream teach list questions.jsonl responses.jsonl
+  turnstream teach set questions.jsonl c-17/t3 returns.md#how-long-you-have --phrasings phrasings.jsonl")]
+pub struct TeachArgs {
+    #[command(subcommand)]
+    command: TeachCommand,
+}
+
+#[derive(Debug, Subcommand)]
+enum TeachCommand {
+    /// List the turns that were declined, asked back or handed over because nothing was found: alike ones together,
+    /// the most frequent first, with the sections and rows that were nearest.
+    List(TeachListArgs),
+    /// Teach that a section or row answers turns like this one, or what the response does.
+    Set(TeachSetArgs),
+}
+
+/// A log with its turns.
+#[derive(Debug, clap::Args)]
+struct LogOfTurns {
+    /// The conversations: the log that was replayed.
+    #[arg(value_name = "LOG")]
+    log: PathBuf,
+    /// The shape of that log.
+    #[arg(long, value_enum, value_name = "FORMAT", default_value_t)]
+    format: Format,
+}
+
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  turnstream teach list questions.jsonl responses.jsonl
+  turnstream teach list questions.jsonl responses.jsonl --most 50 --json")]
+struct TeachListArgs {
+    #[command(flatten)]
+    log: LogOfTurns,
+    /// The responses to it, one a line, as `replay --out` writes them.
+    #[arg(value_name = "RESPONSES")]
+    responses: PathBuf,
+    /// Show at most so many clusters.
+    #[arg(long, value_name = "N", default_value_t = 20)]
+    most: usize,
+    /// Print one cluster a line, and last one JSON object with counts.
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  turnstream teach set questions.jsonl c-17/t3 returns.md#how-long-you-have --phrasings phrasings.jsonl
+  turnstream teach set questions.jsonl c-18/t1 row:T-04 --phrasings phrasings.jsonl
+  turnstream teach set questions.jsonl c-19/t2 --action decline --phrasings phrasings.jsonl")]
+struct TeachSetArgs {
+    #[command(flatten)]
+    log: LogOfTurns,
+    /// The turn: the conversation's id, a slash, and the turn's id.
+    #[arg(value_name = "CONVERSATION/TURN")]
+    turn: String,
+    /// What answers it: a section, as page.md#heading, or a row, as row:ID.
+    #[arg(value_name = "PLACE", required_unless_present = "action")]
+    place: Option<String>,
+    /// What the response does instead of answering: decline, hand_off or social.
+    #[arg(long, value_name = "ACTION", conflicts_with = "place", value_parser = parsed_action)]
+    action: Option<Action>,
+    /// The file of phrasings, to which a line is added; made where it is not there.
+    #[arg(long, value_name = "FILE")]
+    phrasings: PathBuf,
+    /// Print one JSON object: the line that was added.
+    #[arg(long)]
+    json: bool,
+}
+
+impl TeachArgs {
+    pub(super) fn json(&self) -> bool {
+        match &self.command {
+            TeachCommand::List(args) => args.json,
+            TeachCommand::Set(args) => args.json,
+        }
+    }
+}
+
+fn parsed_action(name: &str) -> Result<Action, String> {
+    let actions = [Action::Decline, Action::HandOff, Action::Social];
+    let found = actions.into_iter().find(|action| action.name() == name);
+    found.ok_or_else(|| "name one of: decline, hand_off, social".to_owned())
+}
+
+/// Runs the command.
+///
+/// # Errors
+/// A file cannot be read or written to, or a turn is not in the log.
+pub fn execute(args: &TeachArgs, out: &mut dyn Write) -> anyhow::Result<()> {
+    match &args.command {
+        TeachCommand::List(args) => list(args, out),
+        TeachCommand::Set(args) => set(args, out),
+    }
+}
+
+/// The words of each turn, by `CONVERSATION/TURN`.
+fn utterances(log: &LogOfTurns) -> anyhow::Result<HashMap<String, String>> {
+    let refused = |error: turnstream_formats::FormatError| {
+        InputRefused::new(error.to_string(), "").caused_by(error)
+    };
+    let items = turnstream_formats::open(log.format, &log.log).map_err(refused)?;
+    let mut found = HashMap::new();
+    for (item, offset) in items.zip(0..) {
+        let turn = match item.map_err(refused)? {
+            LoggedItem::Turn(logged) => Some(logged.turn),
+            // What is no turn was a dead letter.
+            LoggedItem::Raw { bytes, .. } => serde_json::from_slice::<Turn>(&bytes).ok(),
+        };
+        let Some(turn) = turn else { continue };
+        // A turn without an id is named by its coordinates.
+        let place = || InputId { topic: String::new(), partition: 0, offset }.turn_id();
+        let id = turn.turn_id.unwrap_or_else(place);
+        found.insert(format!("{}/{id}", turn.conversation_id), turn.text);
+    }
+    Ok(found)
+}
+
+/// A turn that nothing answered.
+struct Unanswered {
+    turn: String,
+    text: String,
+    action: Action,
+    /// What was nearest: relevance and place.
+    nearest: Vec<(f64, String)>,
+}
+
+/// Turns alike that nothing answered.
+#[derive(Serialize)]
+struct Cluster {
+    count: usize,
+    /// The places that were nearest to them, the nearest first.
+    nearest: Vec<String>,
+    turns: Vec<TurnOfCluster>,
+}
+
+#[derive(Serialize)]
+struct TurnOfCluster {
+    turn: String,
+    text: String,
+    action: Action,
+}
+
+/// Whether the response left the turn unanswered for want of knowledge.
+fn is_unanswered(response: &Response) -> bool {
+    match response.action {
+        Some(Action::Decline | Action::Ask) => true,
+        Some(Action::HandOff) => response.hand_off == Some(HandOffReason::NothingFound),
+        _ => false,
+    }
+}
+
+/// The place of a passage or row, as phrasings name it.
+fn place(evidence: &Evidence) -> Option<String> {
+    if let Some(row) = &evidence.row {
+        return Some(format!("row:{}", row.columns.first()?.value));
+    }
+    let passage = evidence.document.as_ref()?;
+    let heading = passage.title.rsplit(": ").next().unwrap_or_default();
+    Some(format!("{}#{}", passage.document, slug(heading)))
+}
+
+fn unanswered(args: &TeachListArgs) -> anyhow::Result<(usize, Vec<Unanswered>)> {
+    let utterances = utterances(&args.log)?;
+    let path = &args.responses;
+    let read = std::fs::read_to_string(path)
+        .map_err(|error| InputRefused::new(format!("{}: {error}", path.display()), ""))?;
+    let (mut responses, mut found) = (0, Vec::new());
+    for (line, at) in read.lines().zip(1..) {
+        let response: Response = serde_json::from_str(line).map_err(|error| {
+            let remedy = "responses are what `turnstream replay --out` writes, one a line";
+            InputRefused::new(format!("{}, line {at}: {error}", path.display()), remedy)
+        })?;
+        responses += 1;
+        let turn = format!("{}/{}", response.conversation_id, response.turn_id);
+        let (Some(action), Some(text)) = (response.action, utterances.get(&turn)) else { continue };
+        if is_unanswered(&response) {
+            let near =
+                response.evidence.iter().filter_map(|it| Some((it.relevance.get(), place(it)?)));
+            found.push(Unanswered { turn, text: text.clone(), action, nearest: near.collect() });
+        }
+    }
+    Ok((responses, found))
+}
+
+/// Puts turns that ask alike together, by the reader's vectors: each joins the cluster whose first turn is nearest,
+/// if that is near enough. The largest first, equals in the order of the log.
+fn clustered(turns: &[Unanswered], encoder: &dyn Encoder) -> anyhow::Result<Vec<Cluster>> {
+    let texts: Vec<&str> = turns.iter().map(|it| &*it.text).collect();
+    let mut vectors = Vec::new();
+    encoder.encode(&texts, &mut vectors)?;
+    let width = encoder.dimensions().max(1);
+    let vector = |at: usize| &vectors[at * width..(at + 1) * width];
+    let mut members: Vec<Vec<usize>> = Vec::new();
+    for at in 0..turns.len() {
+        let cosine = |first: usize| -> f32 {
+            vector(first).iter().zip(vector(at)).map(|(a, b)| a * b).sum()
+        };
+        let near = members.iter_mut().map(|of| (cosine(of[0]), of));
+        match near.max_by(|a, b| a.0.total_cmp(&b.0)).filter(|(near, _)| *near >= ALIKE) {
+            Some((_, of)) => of.push(at),
+            None => members.push(vec![at]),
+        }
+    }
+    members.sort_by_key(|of| std::cmp::Reverse(of.len()));
+    let cluster = |of: Vec<usize>| {
+        let mut nearest: HashMap<&str, f64> = HashMap::new();
+        for (relevance, place) in of.iter().flat_map(|at| &turns[*at].nearest) {
+            let known = nearest.entry(place).or_default();
+            *known = known.max(*relevance);
+        }
+        let mut nearest: Vec<(&str, f64)> = nearest.into_iter().collect();
+        nearest.sort_by(|a, b| b.1.total_cmp(&a.1).then(a.0.cmp(b.0)));
+        let turn = |at: &usize| {
+            let Unanswered { turn, text, action, .. } = &turns[*at];
+            TurnOfCluster { turn: turn.clone(), text: text.clone(), action: *action }
+        };
+        Cluster {
+            count: of.len(),
+            nearest: nearest.into_iter().take(NEAREST).map(|(place, _)| place.to_owned()).collect(),
+            turns: of.iter().map(turn).collect(),
+        }
+    };
+    Ok(members.into_iter().map(cluster).collect())
+}
+
+fn list(args: &TeachListArgs, out: &mut dyn Write) -> anyhow::Result<()> {
+    let (responses, turns) = unanswered(args)?;
+    let count = turns.len();
+    let clusters = clustered(&turns, &*AnswerReader::shipped()?)?;
+    for cluster in clusters.iter().take(args.most) {
+        if args.json {
+            print_json(out, cluster)?;
+            continue;
+        }
+        let Cluster { count, nearest, turns } = cluster;
+        writeln!(out, "{count} × {}", turns[0].text)?;
+        for turn in turns.iter().take(SHOWN) {
+            writeln!(out, "    {}  {}  “{}”", turn.turn, turn.action.name(), turn.text)?;
+        }
+        if turns.len() > SHOWN {
+            writeln!(out, "    and {} more", turns.len() - SHOWN)?;
+        }
+        writeln!(out, "    nearest: {}\n", nearest.join(", "))?;
+    }
+    if args.json {
+        let counts =
+            json!({ "responses": responses, "unanswered": count, "clusters": clusters.len() });
+        return Ok(print_json(out, &counts)?);
+    }
+    writeln!(
+        out,
+        "{count} of {responses} responses answered nothing; {} different questions.",
+        clusters.len()
+    )?;
+    writeln!(
+        out,
+        "Say what answers one: turnstream teach set LOG CONVERSATION/TURN PLACE --phrasings FILE"
+    )?;
+    Ok(())
+}
+
+fn set(args: &TeachSetArgs, out: &mut dyn Write) -> anyhow::Result<()> {
+    let utterances = utterances(&args.log)?;
+    let text = utterances.get(&args.turn).ok_or_else(|| {
+        let remedy = "turns are named by the conversation's id, a slash and the turn's id";
+        Usage::new(format!("{} has no turn {}", args.log.log.display(), args.turn), remedy)
+    })?;
+    let action = args.action.unwrap_or(Action::Answer);
+    let line = PhrasingLine { id: None, text: text.clone(), gold: args.place.clone(), action };
+    add(&args.phrasings, &line)?;
+    if args.json {
+        return Ok(print_json(out, &line)?);
+    }
+    let leads_to = args.place.as_deref().unwrap_or(action.name());
+    writeln!(
+        out,
+        "“{text}” leads to {leads_to}, from the next start on ({})",
+        args.phrasings.display()
+    )?;
+    Ok(())
+}
+
+/// Adds a phrasing to a file; the file is replaced as a whole.
+fn add(file: &Path, line: &PhrasingLine) -> anyhow::Result<()> {
+    let mut known = String::new();
+    if file.exists() {
+        let taught = phrasings(file).map_err(|error| InputRefused::new(error.to_string(), ""))?;
+        if taught.iter().any(|it| it.text == line.text) {
+            let remedy = "edit or remove its line, to teach something else";
+            let message = format!("{} has this phrasing already: {}", file.display(), line.text);
+            return Err(Usage::new(message, remedy).into());
+        }
+        known = std::fs::read_to_string(file)?;
+        if !known.is_empty() && !known.ends_with('\n') {
+            known.push('\n');
+        }
+    }
+    known.push_str(&serde_json::to_string(line)?);
+    known.push('\n');
+    let failed =
+        || format!("cannot write {}; check the folder and its permissions", file.display());
+    let folder = file.parent().filter(|it| !it.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let mut written = tempfile::NamedTempFile::new_in(folder).with_context(failed)?;
+    written.write_all(known.as_bytes()).with_context(failed)?;
+    written.persist(file).with_context(failed)?;
+    Ok(())
+}

@@ -30,7 +30,7 @@ const SHOWN: usize = 4;
 #[command(after_help = "\
 Examples:
   turnstream teach list questions.jsonl responses.jsonl
-  turnstream teach set questions.jsonl c-17/t3 returns.md#how-long-you-have --phrasings phrasings.jsonl")]
+  turnstream teach set log.jsonl c-17/t3 returns.md#refunds --phrasings taught.jsonl")]
 pub struct TeachArgs {
     #[command(subcommand)]
     command: TeachCommand,
@@ -78,9 +78,9 @@ struct TeachListArgs {
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
-  turnstream teach set questions.jsonl c-17/t3 returns.md#how-long-you-have --phrasings phrasings.jsonl
-  turnstream teach set questions.jsonl c-18/t1 row:T-04 --phrasings phrasings.jsonl
-  turnstream teach set questions.jsonl c-19/t2 --action decline --phrasings phrasings.jsonl")]
+  turnstream teach set log.jsonl c-17/t3 returns.md#refunds --phrasings taught.jsonl
+  turnstream teach set log.jsonl c-18/t1 row:T-04 --phrasings taught.jsonl
+  turnstream teach set log.jsonl c-19/t2 --action decline --phrasings taught.jsonl")]
 struct TeachSetArgs {
     #[command(flatten)]
     log: LogOfTurns,

@@ -16,6 +16,7 @@ use turnstream_schemas::{Column, RowsAsked, SourceName};
 
 use crate::bm25::{Bag, Statistics};
 
+mod columns;
 mod operations;
 mod said;
 
@@ -79,7 +80,7 @@ pub struct Table {
     holders: FxHashMap<String, Vec<u32>>,
     /// The vectors of the rows, one after the other; empty if they have none.
     vectors: Vec<f32>,
-    columns: operations::Columns,
+    columns: columns::Columns,
 }
 
 impl Table {
@@ -98,7 +99,7 @@ impl Table {
         let bags: Vec<Bag<String>> =
             of_rows.into_iter().map(|terms| terms.into_iter().collect()).collect();
         let (statistics, vectors) = (Statistics::of(&bags), Vec::new());
-        let columns = operations::Columns::of(&rows);
+        let columns = columns::Columns::of(&rows);
         Self { statistics, rows, bags, holders, vectors, columns }
     }
 

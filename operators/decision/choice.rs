@@ -71,8 +71,11 @@ pub(super) fn choose(
     let named = |(_, evidence, scores, _): &(usize, &Evidence, &Vec<f32>, (usize, f32))| {
         let row = evidence.row.as_ref().filter(|_| is_named(evidence))?;
         let subject = subject(&row.columns)?;
+        // A word of the row's name does not ask for a column.
+        let name = terms(&subject.value);
+        let asked = |it: &String| asked.contains(it) && !name.contains(it);
         let columns = row.columns.iter().zip(scores.iter()).enumerate();
-        let of_name = |column: &Column| terms(&column.name).iter().any(|it| asked.contains(it));
+        let of_name = |column: &Column| terms(&column.name).iter().any(asked);
         let columns = columns.filter(|(_, (it, _))| it.name != subject.name && of_name(it));
         let best = columns.max_by(|a, b| a.1.1.total_cmp(b.1.1))?;
         Some((subject.value.len(), best.0, *best.1.1))

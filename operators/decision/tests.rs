@@ -112,6 +112,10 @@ fn a_row_and_a_column_that_are_named_are_said_whatever_is_near() {
     assert_eq!(of(&turn), (Action::Answer, None, "For Oslo desk: price is £80."));
     let turn = decided(&["u: the colour of the oslo desk?"], rows(), given());
     assert_eq!(of(&turn).0, Action::Decline, "there is no such column");
+    let rows = vec![row("Half Price Lamp", "£49")];
+    let given = reading(&[&[-5.0, -5.0, -4.0]], 0.1);
+    let turn = decided(&["u: how heavy is the half price lamp?"], rows, given);
+    assert_eq!(of(&turn).0, Action::Decline, "a word of the name asks for no column");
 }
 
 #[test]

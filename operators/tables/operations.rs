@@ -10,10 +10,9 @@ use std::collections::BTreeSet;
 use std::sync::LazyLock;
 
 use rustc_hash::{FxHashMap, FxHashSet};
-use turnstream_knowledge::terms::terms;
 use turnstream_schemas::{RowOperation, RowsAsked};
 
-use super::{Row, subject};
+use super::columns::{Columns, Values, amount, stem, words_and_amounts};
 
 /// The head of the file describes its format.
 const WORDS: &str = include_str!("operations.txt");
@@ -21,8 +20,6 @@ const WORDS: &str = include_str!("operations.txt");
 const MOST_WORDS: usize = 20;
 /// More rows than these answer no question of a conversation.
 const MOST_ROWS: usize = 64;
-/// Values of more words are texts, not kinds.
-const MOST_WORDS_OF_VALUE: usize = 3;
 
 /// "Lighter" is asked of rows that are named, "the lightest" of all.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -73,138 +70,6 @@ static KNOWN: LazyLock<Words> = LazyLock::new(|| {
     known
 });
 
-/// A word as it is compared.
-fn stem(word: &str) -> String {
-    terms(word).pop().unwrap_or_else(|| word.to_owned())
-}
-
-/// A column by what its values are.
-#[derive(Clone, Debug)]
-struct TypedColumn {
-    name: String,
-    /// The words of its name, compared.
-    words: Vec<String>,
-    values: Values,
-}
-
-#[derive(Clone, Debug)]
-enum Values {
-    Numbers(Vec<Option<f64>>),
-    Flags(Vec<Option<bool>>),
-    /// By the words of a value: the rows that have it.
-    Kinds(Vec<(BTreeSet<String>, Vec<usize>)>),
-}
-
-/// The columns of a table by what their values are, and its rows by the words of their names.
-#[derive(Clone, Debug, Default)]
-pub(super) struct Columns {
-    columns: Vec<TypedColumn>,
-    /// By a word: the rows whose names have it.
-    names: FxHashMap<String, Vec<usize>>,
-    /// Likewise of the kinds that a row is of.
-    kinds: FxHashMap<String, Vec<usize>>,
-    rows: usize,
-}
-
-impl Columns {
-    pub(super) fn of(rows: &[Row]) -> Self {
-        let mut names: FxHashMap<String, Vec<usize>> = FxHashMap::default();
-        for (at, row) in rows.iter().enumerate() {
-            for word in words(subject(&row.columns).map_or("", |it| &it.value)) {
-                let of_word = names.entry(stem(&word)).or_default();
-                if of_word.last() != Some(&at) {
-                    of_word.push(at);
-                }
-            }
-        }
-        let mut order: Vec<&str> = Vec::new();
-        let mut seen = FxHashSet::default();
-        for column in rows.iter().flat_map(|row| &row.columns) {
-            let is_subject = rows.first().and_then(|row| subject(&row.columns));
-            if is_subject.is_none_or(|it| it.name != column.name) && seen.insert(&column.name) {
-                order.push(&column.name);
-            }
-        }
-        let columns: Vec<TypedColumn> = order.into_iter().map(|name| typed(name, rows)).collect();
-        let mut kinds: FxHashMap<String, Vec<usize>> = FxHashMap::default();
-        for column in &columns {
-            let Values::Kinds(of_column) = &column.values else { continue };
-            for (value, rows) in of_column {
-                value.iter().for_each(|word| kinds.entry(word.clone()).or_default().extend(rows));
-            }
-        }
-        Self { columns, names, kinds, rows: rows.len() }
-    }
-}
-
-fn typed(name: &str, rows: &[Row]) -> TypedColumn {
-    let of_row = |row: &'_ Row| {
-        let column = row.columns.iter().find(|column| column.name == name);
-        column.map(|it| it.value.clone())
-    };
-    let values: Vec<Option<String>> = rows.iter().map(of_row).collect();
-    let given = || values.iter().flatten();
-    let flag = |value: &String| match &**value {
-        "yes" => Some(true),
-        "no" => Some(false),
-        _ => None,
-    };
-    let values = if given().all(|value| flag(value).is_some()) {
-        Values::Flags(values.iter().map(|value| flag(value.as_ref()?)).collect())
-    } else if given().all(|value| amount(value).is_some()) {
-        Values::Numbers(values.iter().map(|value| amount(value.as_ref()?)).collect())
-    } else {
-        let mut kinds: Vec<(BTreeSet<String>, Vec<usize>)> = Vec::new();
-        for (at, value) in values.iter().enumerate() {
-            let of_value: BTreeSet<String> =
-                words(value.as_deref().unwrap_or_default()).iter().map(|it| stem(it)).collect();
-            if of_value.is_empty() || of_value.len() > MOST_WORDS_OF_VALUE {
-                continue;
-            }
-            match kinds.iter_mut().find(|(known, _)| *known == of_value) {
-                Some((_, rows)) => rows.push(at),
-                None => kinds.push((of_value, vec![at])),
-            }
-        }
-        Values::Kinds(kinds)
-    };
-    TypedColumn {
-        name: name.to_owned(),
-        words: words(name).iter().map(|it| stem(it)).collect(),
-        values,
-    }
-}
-
-/// The words of a text in lower case, amounts among them.
-fn words(text: &str) -> Vec<String> {
-    let is_part =
-        |letter: char| letter.is_alphanumeric() || matches!(letter, '\'' | '€' | '$' | '£');
-    let lower = text.to_lowercase().replace('’', "'");
-    let mut found = Vec::new();
-    for part in lower.split(|letter: char| !is_part(letter) && !matches!(letter, '.' | ',')) {
-        let part = part.trim_matches(['.', ',', '\'']);
-        // A comma or point belongs to a number alone.
-        if amount(part).is_some() {
-            found.push(part.to_owned());
-        } else {
-            found.extend(part.split(['.', ',']).filter(|it| !it.is_empty()).map(str::to_owned));
-        }
-    }
-    found
-}
-
-/// The number that a word says, with the sign of a currency or without. A comma before three digits parts
-/// thousands.
-fn amount(word: &str) -> Option<f64> {
-    let digits = word.trim_matches(['€', '$', '£']);
-    let is_thousands = digits
-        .rsplit_once(',')
-        .is_some_and(|(_, last)| last.split('.').next().is_some_and(|it| it.len() == 3));
-    let number = digits.replace(',', if is_thousands { "" } else { "." });
-    let is_number = number.starts_with(|it: char| it.is_ascii_digit() || it == '-');
-    number.parse().ok().filter(|it: &f64| is_number && it.is_finite())
-}
-
 /// An utterance on its way to an operation.
 struct Asked<'t> {
     table: &'t Columns,
@@ -219,7 +84,7 @@ struct Asked<'t> {
 /// What an utterance asks of several rows of a table: the rows that answer, the best first. `None` if it
 /// is no such question, or not certainly one.
 pub(super) fn asked(utterance: &str, table: &Columns) -> Option<(Vec<usize>, RowsAsked)> {
-    let words = words(utterance);
+    let words = words_and_amounts(utterance);
     if words.is_empty() || words.len() > MOST_WORDS {
         return None;
     }
@@ -469,99 +334,4 @@ impl Asked<'_> {
 }
 
 #[cfg(test)]
-mod tests {
-    use serde_json::{Value, json};
-    use turnstream_knowledge::language::Lexicon;
-    use turnstream_schemas::TableRow;
-
-    use super::super::{Table, said_of_all};
-    use super::*;
-
-    fn table() -> Table {
-        let row = |values: Value| Row::of(values.as_object().expect("an object"));
-        let rows = [
-            json!({"id": "1", "name": "Oslo floor lamp", "category": "lamp", "price_eur": 89.9, "weight_g": 2100, "dimmable": true}),
-            json!({"id": "2", "name": "Bergen", "category": "lamp", "price_eur": 49, "weight_g": 900, "dimmable": false}),
-            json!({"id": "3", "name": "Alta", "category": "folding chair", "price_eur": 35, "weight_g": 3900, "deposit_eur": 5, "dimmable": null}),
-            json!({"id": "4", "name": "Voss", "category": "folding chair", "price_eur": 49, "weight_g": 3100, "deposit_eur": 12}),
-            json!({"id": "5", "name": "Voss plus", "category": "lamp", "price_eur": 120, "weight_g": 900, "dimmable": true}),
-        ];
-        Table::new(rows.map(row).into())
-    }
-
-    fn said(utterance: &str) -> Option<String> {
-        let table = table();
-        let (places, asked) = table.asked(utterance)?;
-        let row = |at: &u32| TableRow {
-            place: at + 1,
-            columns: table.row(*at).expect("a row").columns.clone(),
-            by_words: turnstream_schemas::Score::new(0.0),
-            by_meaning: None,
-            asked: Some(asked.clone()),
-        };
-        let rows: Vec<TableRow> = places.iter().map(row).collect();
-        said_of_all(&rows.iter().collect::<Vec<_>>(), &asked, Lexicon::english())
-    }
-
-    #[test]
-    fn rows_are_compared_chosen_and_counted() {
-        for (utterance, answer) in [
-            ("whats the cheapest thing you sell", "For Alta: price is 35 EUR."),
-            ("Cheapest lamp?", "For Bergen: price is 49 EUR."),
-            ("the most expensive folding chairs", "For Voss: price is 49 EUR."),
-            ("least expensive of your lamps pls", "For Bergen: price is 49 EUR."),
-            ("which one has the highest deposit", "For Voss: deposit is 12 EUR."),
-            ("lightest lamp", "For Bergen: weight is 900 g. For Voss plus: weight is 900 g."),
-            (
-                "what's heavier, alta or oslo?",
-                "For Alta: weight is 3900 g. For Oslo floor lamp: weight is 2100 g.",
-            ),
-            (
-                "what lamps have you got under 100 euros",
-                "For Bergen: price is 49 EUR. For Oslo floor lamp: price is 89.9 EUR.",
-            ),
-            ("anything up to €35", "For Alta: price is 35 EUR."),
-            ("lamps over 1,5 kg", ""),
-            ("which lamps are dimmable", "Oslo floor lamp and Voss plus."),
-            ("what folding chairs do you have", "Alta and Voss."),
-            ("your lightest chair?", "For Voss: weight is 3100 g."),
-            ("how many lamps do you have?", "3: Oslo floor lamp, Bergen and Voss plus."),
-        ] {
-            assert_eq!(said(utterance).unwrap_or_default(), answer, "{utterance}");
-        }
-    }
-
-    #[test]
-    fn amounts_are_read_as_people_write_them() {
-        for (word, expected) in [
-            ("7.20", Some(7.2)),
-            ("£7,50", Some(7.5)),
-            ("1,200", Some(1200.0)),
-            ("1,200.50", Some(1200.5)),
-            ("-3", Some(-3.0)),
-            ("£", None),
-            ("inf", None),
-            ("T-04", None),
-        ] {
-            assert_eq!(amount(word), expected, "{word}");
-        }
-    }
-
-    #[test]
-    fn what_is_not_certain_is_no_operation() {
-        for utterance in [
-            "cheapest way to send it back",
-            "cheapest lamp for the garden",
-            "how much is the bergen",
-            "is the oslo lamp dimmable",
-            "how many lamps fit in a box",
-            "which is lighter",
-            "what lamps are not dimmable",
-            "how heavy is the lightest box you ship",
-            "expensive lamp!",
-            "",
-        ] {
-            assert_eq!(said(utterance), None, "{utterance}");
-        }
-    }
-}
+mod tests;

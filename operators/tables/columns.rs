@@ -1,0 +1,168 @@
+//! The columns of a table by what their values are: numbers, yes and no, or kinds. Row operations go by
+//! them ([`operations`](super::operations)).
+
+use std::collections::BTreeSet;
+
+use rustc_hash::{FxHashMap, FxHashSet};
+use turnstream_knowledge::terms::terms;
+
+use super::{Row, subject};
+
+/// Values of more words are texts, not kinds.
+const MOST_WORDS_OF_VALUE: usize = 3;
+
+/// A word as it is compared.
+pub(super) fn stem(word: &str) -> String {
+    terms(word).pop().unwrap_or_else(|| word.to_owned())
+}
+
+/// A column by what its values are.
+#[derive(Clone, Debug)]
+pub(super) struct TypedColumn {
+    pub(super) name: String,
+    /// The words of its name, compared.
+    pub(super) words: Vec<String>,
+    pub(super) values: Values,
+}
+
+#[derive(Clone, Debug)]
+pub(super) enum Values {
+    Numbers(Vec<Option<f64>>),
+    Flags(Vec<Option<bool>>),
+    /// By the words of a value: the rows that have it.
+    Kinds(Vec<(BTreeSet<String>, Vec<usize>)>),
+}
+
+/// The columns of a table by what their values are, and its rows by the words of their names.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Columns {
+    pub(super) columns: Vec<TypedColumn>,
+    /// By a word: the rows whose names have it.
+    pub(super) names: FxHashMap<String, Vec<usize>>,
+    /// Likewise of the kinds that a row is of.
+    pub(super) kinds: FxHashMap<String, Vec<usize>>,
+    pub(super) rows: usize,
+}
+
+impl Columns {
+    pub(super) fn of(rows: &[Row]) -> Self {
+        let mut names: FxHashMap<String, Vec<usize>> = FxHashMap::default();
+        for (at, row) in rows.iter().enumerate() {
+            for word in words_and_amounts(subject(&row.columns).map_or("", |it| &it.value)) {
+                let of_word = names.entry(stem(&word)).or_default();
+                if of_word.last() != Some(&at) {
+                    of_word.push(at);
+                }
+            }
+        }
+        let mut order: Vec<&str> = Vec::new();
+        let mut seen = FxHashSet::default();
+        for column in rows.iter().flat_map(|row| &row.columns) {
+            let is_subject = rows.first().and_then(|row| subject(&row.columns));
+            if is_subject.is_none_or(|it| it.name != column.name) && seen.insert(&column.name) {
+                order.push(&column.name);
+            }
+        }
+        let columns: Vec<TypedColumn> = order.into_iter().map(|name| typed(name, rows)).collect();
+        let mut kinds: FxHashMap<String, Vec<usize>> = FxHashMap::default();
+        for column in &columns {
+            let Values::Kinds(of_column) = &column.values else { continue };
+            for (value, rows) in of_column {
+                value.iter().for_each(|word| kinds.entry(word.clone()).or_default().extend(rows));
+            }
+        }
+        Self { columns, names, kinds, rows: rows.len() }
+    }
+}
+
+fn typed(name: &str, rows: &[Row]) -> TypedColumn {
+    let of_row = |row: &'_ Row| {
+        let column = row.columns.iter().find(|column| column.name == name);
+        column.map(|it| it.value.clone())
+    };
+    let values: Vec<Option<String>> = rows.iter().map(of_row).collect();
+    let given = || values.iter().flatten();
+    let flag = |value: &String| match &**value {
+        "yes" => Some(true),
+        "no" => Some(false),
+        _ => None,
+    };
+    let values = if given().all(|value| flag(value).is_some()) {
+        Values::Flags(values.iter().map(|value| flag(value.as_ref()?)).collect())
+    } else if given().all(|value| amount(value).is_some()) {
+        Values::Numbers(values.iter().map(|value| amount(value.as_ref()?)).collect())
+    } else {
+        let mut kinds: Vec<(BTreeSet<String>, Vec<usize>)> = Vec::new();
+        for (at, value) in values.iter().enumerate() {
+            let of_value: BTreeSet<String> =
+                words_and_amounts(value.as_deref().unwrap_or_default())
+                    .iter()
+                    .map(|it| stem(it))
+                    .collect();
+            if of_value.is_empty() || of_value.len() > MOST_WORDS_OF_VALUE {
+                continue;
+            }
+            match kinds.iter_mut().find(|(known, _)| *known == of_value) {
+                Some((_, rows)) => rows.push(at),
+                None => kinds.push((of_value, vec![at])),
+            }
+        }
+        Values::Kinds(kinds)
+    };
+    TypedColumn {
+        name: name.to_owned(),
+        words: words_and_amounts(name).iter().map(|it| stem(it)).collect(),
+        values,
+    }
+}
+
+/// The words of a text in lower case, amounts among them.
+pub(super) fn words_and_amounts(text: &str) -> Vec<String> {
+    let is_part =
+        |letter: char| letter.is_alphanumeric() || matches!(letter, '\'' | '€' | '$' | '£');
+    let lower = text.to_lowercase().replace('’', "'");
+    let mut found = Vec::new();
+    for part in lower.split(|letter: char| !is_part(letter) && !matches!(letter, '.' | ',')) {
+        let part = part.trim_matches(['.', ',', '\'']);
+        // A comma or point belongs to a number alone.
+        if amount(part).is_some() {
+            found.push(part.to_owned());
+        } else {
+            found.extend(part.split(['.', ',']).filter(|it| !it.is_empty()).map(str::to_owned));
+        }
+    }
+    found
+}
+
+/// The number that a word says, with the sign of a currency or without. A comma before three digits parts
+/// thousands.
+pub(super) fn amount(word: &str) -> Option<f64> {
+    let digits = word.trim_matches(['€', '$', '£']);
+    let is_thousands = digits
+        .rsplit_once(',')
+        .is_some_and(|(_, last)| last.split('.').next().is_some_and(|it| it.len() == 3));
+    let number = digits.replace(',', if is_thousands { "" } else { "." });
+    let is_number = number.starts_with(|it: char| it.is_ascii_digit() || it == '-');
+    number.parse().ok().filter(|it: &f64| is_number && it.is_finite())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn amounts_are_read_as_people_write_them() {
+        for (word, expected) in [
+            ("7.20", Some(7.2)),
+            ("£7,50", Some(7.5)),
+            ("1,200", Some(1200.0)),
+            ("1,200.50", Some(1200.5)),
+            ("-3", Some(-3.0)),
+            ("£", None),
+            ("inf", None),
+            ("T-04", None),
+        ] {
+            assert_eq!(amount(word), expected, "{word}");
+        }
+    }
+}

@@ -1,0 +1,79 @@
+//! What is an operation over rows, what is said of it, and what is none.
+
+use serde_json::{Value, json};
+use turnstream_knowledge::language::Lexicon;
+use turnstream_schemas::TableRow;
+
+use super::super::{Row, Table, said_of_all};
+
+fn table() -> Table {
+    let row = |values: Value| Row::of(values.as_object().expect("an object"));
+    let rows = [
+        json!({"id": "1", "name": "Oslo floor lamp", "category": "lamp", "price_eur": 89.9, "weight_g": 2100, "dimmable": true}),
+        json!({"id": "2", "name": "Bergen", "category": "lamp", "price_eur": 49, "weight_g": 900, "dimmable": false}),
+        json!({"id": "3", "name": "Alta", "category": "folding chair", "price_eur": 35, "weight_g": 3900, "deposit_eur": 5, "dimmable": null}),
+        json!({"id": "4", "name": "Voss", "category": "folding chair", "price_eur": 49, "weight_g": 3100, "deposit_eur": 12}),
+        json!({"id": "5", "name": "Voss plus", "category": "lamp", "price_eur": 120, "weight_g": 900, "dimmable": true}),
+    ];
+    Table::new(rows.map(row).into())
+}
+
+fn said(utterance: &str) -> Option<String> {
+    let table = table();
+    let (places, asked) = table.asked(utterance)?;
+    let row = |at: &u32| TableRow {
+        place: at + 1,
+        columns: table.row(*at).expect("a row").columns.clone(),
+        by_words: turnstream_schemas::Score::new(0.0),
+        by_meaning: None,
+        asked: Some(asked.clone()),
+    };
+    let rows: Vec<TableRow> = places.iter().map(row).collect();
+    said_of_all(&rows.iter().collect::<Vec<_>>(), &asked, Lexicon::english())
+}
+
+#[test]
+fn rows_are_compared_chosen_and_counted() {
+    for (utterance, answer) in [
+        ("whats the cheapest thing you sell", "For Alta: price is 35 EUR."),
+        ("Cheapest lamp?", "For Bergen: price is 49 EUR."),
+        ("the most expensive folding chairs", "For Voss: price is 49 EUR."),
+        ("least expensive of your lamps pls", "For Bergen: price is 49 EUR."),
+        ("which one has the highest deposit", "For Voss: deposit is 12 EUR."),
+        ("lightest lamp", "For Bergen: weight is 900 g. For Voss plus: weight is 900 g."),
+        (
+            "what's heavier, alta or oslo?",
+            "For Alta: weight is 3900 g. For Oslo floor lamp: weight is 2100 g.",
+        ),
+        (
+            "what lamps have you got under 100 euros",
+            "For Bergen: price is 49 EUR. For Oslo floor lamp: price is 89.9 EUR.",
+        ),
+        ("anything up to €35", "For Alta: price is 35 EUR."),
+        ("lamps over 1,5 kg", ""),
+        ("which lamps are dimmable", "Oslo floor lamp and Voss plus."),
+        ("what folding chairs do you have", "Alta and Voss."),
+        ("your lightest chair?", "For Voss: weight is 3100 g."),
+        ("how many lamps do you have?", "3: Oslo floor lamp, Bergen and Voss plus."),
+    ] {
+        assert_eq!(said(utterance).unwrap_or_default(), answer, "{utterance}");
+    }
+}
+
+#[test]
+fn what_is_not_certain_is_no_operation() {
+    for utterance in [
+        "cheapest way to send it back",
+        "cheapest lamp for the garden",
+        "how much is the bergen",
+        "is the oslo lamp dimmable",
+        "how many lamps fit in a box",
+        "which is lighter",
+        "what lamps are not dimmable",
+        "how heavy is the lightest box you ship",
+        "expensive lamp!",
+        "",
+    ] {
+        assert_eq!(said(utterance), None, "{utterance}");
+    }
+}

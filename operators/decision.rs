@@ -126,7 +126,7 @@ impl Default for DecisionConfig {
             form: DecisionForm::Learned,
             prompted: PromptedConfig::default(),
             on_failure: OnFailure::Lexical,
-            min_precision: 0.55,
+            min_precision: 0.6,
             min_relevance: 0.25,
             max_read: 4,
             max_sentences: 3,
@@ -391,6 +391,11 @@ impl Decide for ResponseDecision {
         }
         if self.reader(turn).is_none() {
             return Ok(Step::decided(self.by_words(turn)));
+        }
+        // Thanks fit what was just answered as well as the question did.
+        if intent::is_small_talk(turn.context.query(), None) {
+            let verdict = self.taught(turn).unwrap_or_else(|| self.by_words(turn));
+            return Ok(Step::decided(verdict));
         }
         let sections = self.read_evidence(turn).into_iter();
         let sections =

@@ -172,6 +172,11 @@ fn small_talk_is_social_unless_something_answers() {
     };
     assert_eq!(of(&decided(&["u: hiya folks"], pages(), social(0.2))).0, Action::Social);
     assert_eq!(of(&decided(&["u: when do you open"], pages(), social(0.9))).0, Action::Answer);
+    // What is small talk in each word needs no reader, who would find the same answer again.
+    let (config, lines) =
+        (DecisionConfig::default(), ["u: when do you open", "s: At nine.", "u: thanks a lot"]);
+    let (turn, asked) = decided_with(&config, &lines, pages(), social(0.9));
+    assert_eq!((of(&turn).0, asked.len()), (Action::Social, 0));
 }
 
 #[test]

@@ -2,7 +2,7 @@
 //! be used any more and must be replaced (`kafka/recovery.rs`).
 
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use rdkafka::client::ClientContext;
@@ -10,7 +10,7 @@ use rdkafka::config::RDKafkaLogLevel;
 use rdkafka::consumer::{Consumer as _, ConsumerGroupMetadata};
 use rdkafka::error::{KafkaError, RDKafkaErrorCode};
 use rdkafka::message::{DeliveryResult, Header as KafkaHeader, Message as _, OwnedHeaders};
-use rdkafka::producer::{BaseProducer, BaseRecord, Producer as _, ProducerContext};
+use rdkafka::producer::{BaseRecord, Producer, ProducerContext, ThreadedProducer};
 use rdkafka::{Offset, TopicPartitionList};
 
 use super::super::{LogError, Output, Position, Topic, Transaction};
@@ -21,19 +21,20 @@ use super::membership::{Identity, MemberClient, identity};
 use super::settling::Places;
 use super::{KafkaConfig, outage};
 
-/// The wait of one poll of the client, which always takes all of it.
+/// The wait until something is looked at again of which no event tells.
 const SLICE: Duration = Duration::from_micros(500);
 
-/// The longest call of an abort. Delivery reports are handled between two calls.
+/// The longest call of an abort.
 pub(super) const ABORT_SLICE: Duration = Duration::from_millis(20);
 
 /// The most events that can be pending when a transaction is about to be committed: its delivery
 /// reports were handled already.
 const EVENTS: usize = 16;
 
-/// A client that commits outcomes and positions.
+/// A client that commits outcomes and positions. A thread of the client's own handles its events as
+/// they come: a poll of the client returns at no event, and its last millisecond is a busy wait.
 pub(super) struct TransactionalClient {
-    client: ClosedInTime<BaseProducer<Deliveries>>,
+    client: ClosedInTime<ThreadedProducer<Deliveries>>,
     consumer: Arc<MemberClient>,
     config: KafkaConfig,
     /// How many transactions have begun.
@@ -55,6 +56,8 @@ pub(super) struct Uncommitted {
 struct Deliveries {
     topics: KafkaTopics,
     delivered: Mutex<Delivered>,
+    /// A delivery report was handled that somebody may wait for.
+    reported: Condvar,
     /// An established connection was lost.
     lost: AtomicBool,
 }
@@ -63,6 +66,9 @@ struct Deliveries {
 #[derive(Default)]
 struct Delivered {
     number: usize,
+    /// How many records the transaction has, and how many of their reports were handled.
+    sent: usize,
+    reported: usize,
     /// The first failure.
     failure: Option<KafkaError>,
     places: Places,
@@ -97,6 +103,7 @@ impl ProducerContext for Deliveries {
         if delivered.number != number {
             return;
         }
+        delivered.reported += 1;
         match result {
             Ok(message) => {
                 if let Some(topic) = self.topics.of(message.topic()) {
@@ -107,6 +114,9 @@ impl ProducerContext for Deliveries {
                 delivered.failure.get_or_insert_with(|| error.clone());
             }
         }
+        if delivered.reported == delivered.sent {
+            self.reported.notify_all();
+        }
     }
 }
 
@@ -115,7 +125,7 @@ impl ProducerContext for Deliveries {
 /// [`sweep`](super::sweep::sweep) first. Takes at most `wait`; after a non-fatal error, another
 /// call continues.
 pub(super) fn take_id<C: ProducerContext>(
-    client: &BaseProducer<C>,
+    client: &impl Producer<C>,
     config: &KafkaConfig,
     wait: Duration,
 ) -> Result<(), LogError> {
@@ -149,11 +159,12 @@ impl TransactionalClient {
         config: &KafkaConfig,
         accepted_bytes: Option<usize>,
     ) -> Result<Self, LogError> {
-        let client: BaseProducer<Deliveries> = config
+        let client: ThreadedProducer<Deliveries> = config
             .producer_settings(accepted_bytes)
             .create_with_context(Deliveries {
                 topics: config.topics.clone(),
                 delivered: Mutex::default(),
+                reported: Condvar::new(),
                 lost: AtomicBool::new(false),
             })
             .map_err(|source| {
@@ -165,14 +176,15 @@ impl TransactionalClient {
 
     /// Takes the transactional id within `wait`, as [`take_id`] does.
     pub(super) fn take_id(&self, wait: Duration) -> Result<(), LogError> {
-        take_id(&self.client, &self.config, wait)
+        take_id(&*self.client, &self.config, wait)
     }
 
     /// Whether this client has lost a broker that it was connected to. That broker may have
     /// forgotten the end of the latest transaction. The end of the next transaction would then also
     /// end parts of the latest.
     pub(super) fn has_lost_a_broker(&self) -> bool {
-        // Each call handles one event, and log lines are queued with delivery reports.
+        // The client's thread handled what came before the latest delivery report. Each call here
+        // handles one event.
         (0..EVENTS).for_each(|_| self.client.poll(Duration::ZERO));
         self.client.context().lost.load(Ordering::SeqCst)
     }
@@ -196,7 +208,7 @@ impl TransactionalClient {
         for output in &transaction.outputs {
             self.send(output, deadline)?;
         }
-        self.flush(deadline)?;
+        self.delivered(deadline)?;
         let failure = self.client.context().delivered().failure.clone();
         if let Some(source) = failure {
             return Err(self.not_delivered("delivering outcomes", source));
@@ -242,23 +254,25 @@ impl TransactionalClient {
                 return Err(self.not_delivered(&doing, source));
             }
             record = back;
-            self.client.poll(SLICE);
+            std::thread::sleep(SLICE);
         }
     }
 
-    /// Waits until every record is delivered or refused and its report is handled. The client's own
-    /// flush waits in slices of 100 ms, which would dominate the latency of every commit, and does
-    /// not wait for reports.
-    fn flush(&self, deadline: Instant) -> Result<(), LogError> {
-        loop {
-            match self.client.flush(Duration::ZERO) {
-                Ok(()) if self.client.in_flight_count() == 0 => return Ok(()),
-                Ok(()) => self.client.poll(Duration::ZERO),
-                Err(source) if Instant::now() >= deadline => {
-                    return Err(self.judged("waiting for records to be delivered", source));
-                }
-                Err(_) => self.client.poll(SLICE),
+    /// Waits until every record is delivered or refused and its report is handled.
+    fn delivered(&self, deadline: Instant) -> Result<(), LogError> {
+        // Tells the client to send what lingers, and waits for nothing.
+        let lingering = self.client.flush(Duration::ZERO);
+        let context = self.client.context();
+        let left = deadline.saturating_duration_since(Instant::now());
+        let (_delivered, waited) = context
+            .reported
+            .wait_timeout_while(context.delivered(), left, |it| it.reported < it.sent)
+            .unwrap_or_else(PoisonError::into_inner);
+        match lingering {
+            Err(source) if waited.timed_out() => {
+                Err(self.judged("waiting for records to be delivered", source))
             }
+            _ => Ok(()),
         }
     }
 
@@ -376,6 +390,11 @@ impl TransactionalClient {
     /// Commits the filled transaction. From here on only success is certain; for errors, the client
     /// says whether the transaction can still be aborted.
     fn end(&self, deadline: Instant) -> Result<(), LogError> {
+        // The client lets go of a record after its report was handled, and would wait for 100 ms
+        // for one that it still holds.
+        while self.client.flush(Duration::ZERO).is_err() && Instant::now() < deadline {
+            std::thread::sleep(SLICE);
+        }
         loop {
             let left = deadline.saturating_duration_since(Instant::now()).max(SLICE);
             match self.client.commit_transaction(left) {
@@ -407,7 +426,7 @@ impl TransactionalClient {
                 Err(KafkaError::Transaction(error))
                     if error.is_retriable() && Instant::now() < deadline =>
                 {
-                    self.client.poll(SLICE);
+                    std::thread::sleep(SLICE);
                 }
                 Err(source) => {
                     return Err(self.fatal("aborting a transaction", source));
@@ -428,8 +447,11 @@ impl TransactionalClient {
         let deadline = Instant::now() + self.timeout();
         self.deadline = deadline;
         self.number += 1;
-        *self.client.context().delivered() =
-            Delivered { number: self.number, ..Delivered::default() };
+        *self.client.context().delivered() = Delivered {
+            number: self.number,
+            sent: transaction.outputs.len(),
+            ..Delivered::default()
+        };
         let begun = self.client.begin_transaction();
         begun.map_err(|source| known(self.judged("beginning a transaction", source)))?;
         let (error, open, ending) = match self.fill(transaction, held, deadline) {

@@ -176,7 +176,7 @@ impl<'a> Sweeper<'a> {
         let client = ClosedInTime::new(client.map_err(failed)?);
         let reader = ClosedInTime::new(reader.map_err(failed)?);
         let sweeper = Sweeper { config, client, reader };
-        take_id(&sweeper.client, config, wait)?;
+        take_id(&*sweeper.client, config, wait)?;
         Ok(sweeper)
     }
 

@@ -43,6 +43,7 @@ pub mod remote;
 pub mod static_table;
 mod tokens;
 pub mod unified;
+mod word_pieces;
 
 use batch::backends::{Embeds, Scores};
 use batch::gathering::Bounds;

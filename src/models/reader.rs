@@ -35,6 +35,7 @@ use super::ModelError;
 use super::batch::Backend;
 use super::bert::network::{Batch, BertNetwork, UpperLayers, Weights};
 use super::folder::BertShape;
+use super::word_pieces::WordPieces;
 
 /// The card's key in the metadata.
 const CARD: &str = "turnstream";
@@ -84,7 +85,7 @@ impl Default for ReaderCalibration {
 /// The reader.
 pub struct AnswerReader {
     fingerprint: u64,
-    tokenizer: Tokenizer,
+    pieces: WordPieces,
     begin: u32,
     end: u32,
     network: BertNetwork,
@@ -193,7 +194,7 @@ impl AnswerReader {
             end: token("[SEP]")?,
             network: BertNetwork::take(&mut weights, &card.shape)?,
             reading: UpperLayers::take(&mut weights, "reading", &card.shape)?,
-            tokenizer: card.tokenizer,
+            pieces: WordPieces::new(card.tokenizer),
             calibration: card.calibration,
             score,
             intents,
@@ -205,9 +206,7 @@ impl AnswerReader {
 
     /// The tokens of a text.
     fn tokens(&self, text: &str) -> Result<Vec<u32>, String> {
-        let encoding = self.tokenizer.encode_fast(text, false);
-        let encoding = encoding.map_err(|error| error.to_string())?;
-        Ok(encoding.get_ids().to_vec())
+        self.pieces.of(text).map_err(|error| error.to_string())
     }
 
     /// The tokens that a text begins with, at most `most`.

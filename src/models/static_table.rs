@@ -19,6 +19,8 @@ use turnstream_weights::STATIC_TABLE;
 
 use turnstream_ports::model::encoder::{EncodeError, Encoded, Encoder};
 
+use super::word_pieces::WordPieces;
+
 /// Version of the layout.
 const FORMAT_VERSION: u32 = 1;
 
@@ -69,7 +71,7 @@ pub struct StaticTable {
     dimensions: usize,
     rows: Box<[i8]>,
     scales: Box<[f32]>,
-    tokenizer: Tokenizer,
+    pieces: WordPieces,
     calibration: Option<Calibration>,
 }
 
@@ -151,7 +153,7 @@ impl StaticTable {
             dimensions,
             rows: rows.data().iter().map(|byte| *byte as i8).collect(),
             scales,
-            tokenizer,
+            pieces: WordPieces::new(tokenizer),
             calibration,
         })
     }
@@ -197,13 +199,13 @@ impl StaticTable {
 
     /// Tokenises a text to piece numbers; also returns whether the text was cut.
     fn pieces(&self, text: &str) -> Result<(Vec<u32>, bool), EncodeError> {
-        let encoding = self.tokenizer.encode_fast(text, false);
-        let encoding = encoding.map_err(|error| EncodeError {
+        let mut pieces = self.pieces.of(text).map_err(|error| EncodeError {
             encoder: self.name.clone(),
             reason: format!("a text cannot be cut into pieces: {error}"),
         })?;
-        let ids = encoding.get_ids();
-        Ok((ids[..ids.len().min(MAX_PIECES)].to_vec(), ids.len() > MAX_PIECES))
+        let is_cut = pieces.len() > MAX_PIECES;
+        pieces.truncate(MAX_PIECES);
+        Ok((pieces, is_cut))
     }
 
     /// Tokenises a text to at most [`MAX_PIECES`] piece numbers.
@@ -216,7 +218,7 @@ impl StaticTable {
 
     /// The tokenizer.
     pub fn tokenizer(&self) -> &Tokenizer {
-        &self.tokenizer
+        self.pieces.tokenizer()
     }
 
     /// The vectors of all pieces, by number, concatenated.
@@ -227,7 +229,7 @@ impl StaticTable {
 
     /// A piece's text; a continuation keeps its mark.
     pub fn piece(&self, number: u32) -> Option<String> {
-        self.tokenizer.id_to_token(number)
+        self.tokenizer().id_to_token(number)
     }
 
     /// Writes a piece's vector, normalised to length 1, to `vector`; zeros for an unknown piece.

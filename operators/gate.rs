@@ -3,7 +3,7 @@
 //! It scores the turn in 0..=1, and opens if the score reaches the threshold. The score comes from a
 //! trained encoder ([`learned`]), from documented features of the turn in its context, weighted,
 //! summed and put through a logistic function ([`Features`]), or from a language model. The gate also
-//! links the dialogue's concepts, once, for all later stages.
+//! links the dialogue's concepts, once, for all later stages, unless it never opens.
 //!
 //! Key: none. State: none. If it fails and may degrade, the turn goes on without retrieval and
 //! without concepts (the NULL plan): what broke the gate would most likely break retrieval too, and
@@ -254,6 +254,13 @@ impl Decide for Gate {
     fn begin(&self, turn: &TurnInFlight) -> Result<Step<Linked>, Fault> {
         if let Some(prompt) = &self.prompt {
             return Ok(prompt.begin(self, turn));
+        }
+        // What never opens needs no concepts, nor does what follows it.
+        if self.config.form == GateForm::Never {
+            return Ok(Step::decided(Linked {
+                decision: whatever_the_turn(false),
+                ..Linked::default()
+            }));
         }
         if self.config.after_retrieval || self.config.after_draft {
             return Ok(Step::decided(self.linked(turn, |_| whatever_the_turn(true))));

@@ -65,7 +65,7 @@ pub struct TurnsConfig {
     /// wrote one conversation, it would be split in two. Replays check nothing.
     pub partitioner: Partitioner,
     /// Most inputs of one partition in flight, including those that wait, from 1; beyond that the
-    /// partition pauses. One poll may exceed it. It also bounds the set of finished offsets, which a
+    /// partition pauses, and what was fetched ahead of it is fetched anew. One poll may exceed it. It also bounds the set of finished offsets, which a
     /// commit carries in 4 KB: from about 1,500 on the set may not fit, and finished inputs then wait
     /// until the lowest input in flight has ended.
     pub max_in_flight_per_partition: usize,
@@ -83,7 +83,7 @@ impl Default for TurnsConfig {
             max_record_bytes: 262_144,
             max_timestamp_skew_seconds: 86_400,
             partitioner: Partitioner::Unchecked,
-            max_in_flight_per_partition: 400,
+            max_in_flight_per_partition: 1_200,
             max_in_flight: 8_000,
         }
     }

@@ -167,13 +167,15 @@ impl Decide for Integration {
         if self.config.form == IntegrationForm::Off {
             return Ok(Step::decided(self.without(turn, Without::Off)));
         }
+        // Without items to weigh, nothing is compared and no model is asked.
+        if items(turn).is_empty() {
+            return Ok(Step::decided(Weighed::default()));
+        }
         if self.embed.is_none() {
             let compared = compared(&texts(turn), self.encoder.as_deref())?;
             return Ok(self.weigh(turn, &compared));
         }
-        // Without items to weigh, no model is asked.
-        let is_empty = items(turn).is_empty();
-        Ok(if is_empty { Step::decided(Weighed::default()) } else { Step::ask(texts(turn)) })
+        Ok(Step::ask(texts(turn)))
     }
 
     fn read(&self, turn: &TurnInFlight, _: &Asked, answer: Answer) -> Result<Step<Weighed>, Fault> {

@@ -2,6 +2,10 @@
 
 use std::process::ExitCode;
 
+/// Turns make and drop many small values: docs/measurements/speed.md says what it is worth.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 fn main() -> ExitCode {
     turnstream::main(std::env::args_os())
 }

@@ -2,6 +2,7 @@
 
 use std::sync::LazyLock;
 
+use aho_corasick::AhoCorasick;
 use turnstream_knowledge::language::has_han;
 use turnstream_knowledge::small_talk::{small_talk_in, spoken_words};
 use turnstream_ports::model::reader::{Intent, Reading};
@@ -10,20 +11,41 @@ use turnstream_schemas::HandOffReason;
 /// The head of the file describes its format.
 const CUES: &str = include_str!("cues.txt");
 
-static PLAIN: LazyLock<Vec<(HandOffReason, &'static str)>> = LazyLock::new(|| {
-    let lines = CUES.lines().filter(|line| !line.starts_with('#'));
-    let cues = lines.filter_map(|line| {
-        let (reason, words) = line.split_once(" | ")?;
-        let reason = match reason {
-            "asked" => HandOffReason::Asked,
-            "complaint" => HandOffReason::Complaint,
-            "safety" => HandOffReason::Safety,
-            _ => return None,
-        };
-        Some((reason, words))
-    });
-    cues.collect()
+/// The cues, for one search of all of them, and the reason of each.
+struct Cues {
+    search: AhoCorasick,
+    reasons: Vec<HandOffReason>,
+}
+
+static PLAIN: LazyLock<Cues> = LazyLock::new(|| {
+    let (mut texts, mut reasons) = (Vec::new(), Vec::new());
+    for line in CUES.lines().filter(|line| !line.starts_with('#')) {
+        let Some((reason, words)) = line.split_once(" | ") else { continue };
+        let reason = HandOffReason::ALL.into_iter().find(|it| it.name() == reason);
+        let Some(reason) = reason else { continue };
+        // Words of other scripts stand apart from each other in what is searched.
+        texts.push(if has_han(words) { words.to_owned() } else { format!(" {words} ") });
+        reasons.push(reason);
+    }
+    let search = AhoCorasick::new(texts).unwrap_or_else(|error| unreachable!("our cues: {error}"));
+    Cues { search, reasons }
 });
+
+impl Cues {
+    /// Marks the reasons that the utterance has cues of.
+    fn said_in(&self, utterance: &str) -> [bool; LEAST.len()] {
+        let spaced = format!(" {} ", spoken_words(utterance).join(" "));
+        let texts = [spaced.as_str(), utterance];
+        let found = texts.iter().flat_map(|text| self.search.find_overlapping_iter(*text));
+        let mut said = [false; LEAST.len()];
+        for cue in found {
+            let reason = self.reasons[cue.pattern()];
+            let place = LEAST.iter().position(|(of, ..)| *of == reason);
+            place.into_iter().for_each(|place| said[place] = true);
+        }
+        said
+    }
+}
 
 /// The reasons, what most needs a person first, with the least probability at which the reader calls
 /// for one: where people are in danger, one hand-over too many is the lesser mistake.
@@ -39,20 +61,11 @@ const SMALL_TALK_SHARE: f64 = 0.8;
 
 /// Why the utterance calls for a person: by its words or by the reader.
 pub(super) fn hand_off(utterance: &str, reading: Option<&Reading>) -> Option<HandOffReason> {
-    let spaced = format!(" {} ", spoken_words(utterance).join(" "));
-    let says = |words: &str| {
-        if has_han(words) {
-            utterance.contains(words)
-        } else {
-            spaced.contains(&format!(" {words} "))
-        }
-    };
-    let by_words = |reason| PLAIN.iter().any(|(of, words)| *of == reason && says(words));
+    let by_words = PLAIN.said_in(utterance);
     let by_reader = |intent, least| reading.is_some_and(|it| probability(it, intent) >= least);
-    let reasons = LEAST.into_iter();
-    let mut reasons =
-        reasons.filter(|(reason, intent, least)| by_words(*reason) || by_reader(*intent, *least));
-    reasons.next().map(|(reason, ..)| reason)
+    let mut reasons = LEAST.into_iter().zip(by_words);
+    let reason = reasons.find(|((_, intent, least), said)| *said || by_reader(*intent, *least));
+    reason.map(|((reason, ..), _)| reason)
 }
 
 /// Whether the utterance only keeps the conversation going: by its words or by the reader.
@@ -82,7 +95,7 @@ mod tests {
             assert_eq!(hand_off(said, None), reason, "{said}");
         }
         let lines = CUES.lines().filter(|line| !line.starts_with('#')).count();
-        assert_eq!(PLAIN.len(), lines, "every line is a cue");
+        assert_eq!(PLAIN.reasons.len(), lines, "every line is a cue");
     }
 
     #[test]

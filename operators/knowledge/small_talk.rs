@@ -206,20 +206,21 @@ pub struct SmallTalkReading {
 /// The Chinese phrases. The head of the file describes its format.
 const CHINESE: &str = include_str!("language/zh/small_talk.txt");
 
-static CHINESE_PHRASES: LazyLock<ChinesePhrases> = LazyLock::new(ChinesePhrases::read);
+static TABLE: LazyLock<PhraseTable> = LazyLock::new(PhraseTable::read);
 
-/// Chinese phrases, by their first character, and fillers.
+/// The phrases and the Chinese fillers.
 #[derive(Default)]
-struct ChinesePhrases {
+struct PhraseTable {
     /// Words joined by single spaces, as [`spoken_words`] returns them. Sorted.
     phrases: Vec<(String, SmallTalk)>,
     /// Sorted.
     fillers: Vec<String>,
 }
 
-impl ChinesePhrases {
+impl PhraseTable {
     fn read() -> Self {
-        let mut read = Self::default();
+        let english = PHRASES.iter().map(|(phrase, act)| ((*phrase).to_owned(), *act));
+        let mut read = Self { phrases: english.collect(), fillers: Vec::new() };
         for line in CHINESE.lines().filter(|line| !line.starts_with('#')) {
             let Some((act, phrases)) = line.split_once(':') else { continue };
             let phrases = phrases.split_whitespace().map(|phrase| spoken_words(phrase).join(" "));
@@ -233,7 +234,7 @@ impl ChinesePhrases {
         read
     }
 
-    /// The phrases that begin with a character.
+    /// The phrases that begin with these letters.
     fn beginning_with(&self, first: &str) -> impl Iterator<Item = (&str, SmallTalk)> {
         let from = self.phrases.partition_point(|(phrase, _)| phrase.as_str() < first);
         let phrases = self.phrases[from..].iter().map(|(phrase, act)| (phrase.as_str(), *act));
@@ -271,7 +272,7 @@ pub fn spoken_words(text: &str) -> Vec<String> {
 
 fn is_filler(word: &str) -> bool {
     FILLERS.binary_search(&word).is_ok()
-        || CHINESE_PHRASES.fillers.binary_search_by(|filler| filler.as_str().cmp(word)).is_ok()
+        || TABLE.fillers.binary_search_by(|filler| filler.as_str().cmp(word)).is_ok()
 }
 
 /// Finds small talk in a text, given with its spoken words.
@@ -327,9 +328,7 @@ fn read_small_talk(words: &[String]) -> SmallTalkReading {
 fn longest_phrase(words: &[String]) -> Option<(usize, SmallTalk)> {
     let first = words.first()?.as_str();
     let mut longest = None;
-    let chinese = has_han(first).then(|| CHINESE_PHRASES.beginning_with(first));
-    let english = PHRASES.iter().copied().filter(|(phrase, _)| phrase.starts_with(first));
-    for (phrase, act) in english.chain(chinese.into_iter().flatten()) {
+    for (phrase, act) in TABLE.beginning_with(first) {
         let length = phrase.split(' ').count();
         let fits = length <= words.len() && phrase.split(' ').zip(words).all(|(a, b)| a == b);
         if fits && longest.is_none_or(|(longest, _)| length > longest) {
@@ -380,10 +379,10 @@ mod tests {
         let lines = CHINESE.lines().filter(|line| !line.starts_with('#'));
         let acts = lines.filter(|line| act_named(line.split(':').next().unwrap()).is_some());
         assert_eq!(acts.count(), 8, "every act has its line");
-        for (phrase, _) in &CHINESE_PHRASES.phrases {
+        for (phrase, _) in &TABLE.phrases {
             assert_eq!(spoken_words(phrase).join(" "), *phrase);
         }
-        assert!(CHINESE_PHRASES.fillers.len() > 20);
+        assert!(TABLE.fillers.len() > 20);
     }
 
     #[test]

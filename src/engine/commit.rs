@@ -39,8 +39,9 @@ const AT_THE_END: Duration = Duration::from_secs(10);
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct CommitConfig {
-    /// Milliseconds between transactions at most while outcomes wait. A response waits half of
-    /// it on average. 0 commits whatever is there as soon as nothing more is.
+    /// Milliseconds between the beginnings of two transactions while outcomes wait: under load a
+    /// response waits half of it on average, and one that comes alone is committed at once. 0
+    /// commits whatever is there as soon as nothing more is.
     pub interval_ms: u64,
     /// Outcomes in one transaction at most, from 1; with so many it does not wait.
     pub max_outcomes: usize,
@@ -104,6 +105,8 @@ pub struct Committer {
     waiting: Vec<EncodedBatch>,
     /// The latest time for the next commit.
     due_ms: Option<u64>,
+    /// When the latest commit began.
+    committed_ms: Option<u64>,
     /// Whether the result of the last commit is in doubt.
     is_doubtful: bool,
     /// Receive a message once the last commit is certain.
@@ -136,6 +139,7 @@ impl Committer {
             ledger,
             waiting,
             due_ms: None,
+            committed_ms: None,
             is_doubtful: false,
             unsettled: Vec::new(),
             counts,
@@ -164,6 +168,7 @@ impl Committer {
     pub fn take(&mut self, report: Report, now_ms: u64) -> Result<(), CommitError> {
         self.note(report)?;
         if self.is_full() {
+            self.committed_ms = Some(now_ms);
             return self.commit();
         }
         self.plan(now_ms);
@@ -175,18 +180,21 @@ impl Committer {
     /// # Errors
     /// As [`Self::take`].
     pub fn wake(&mut self, now_ms: u64) -> Result<(), CommitError> {
+        self.committed_ms = Some(now_ms);
         self.commit()?;
         self.plan(now_ms);
         Ok(())
     }
 
     fn plan(&mut self, now_ms: u64) {
-        let wait_ms = match (self.waiting.is_empty(), self.is_doubtful) {
-            (false, _) => self.config.interval_ms,
-            (true, true) => self.config.retry_backoff_ms,
+        let due_ms = match (self.waiting.is_empty(), self.is_doubtful) {
+            (false, _) => {
+                self.committed_ms.map_or(now_ms, |at| now_ms.max(at + self.config.interval_ms))
+            }
+            (true, true) => now_ms + self.config.retry_backoff_ms,
             (true, false) => return,
         };
-        self.due_ms.get_or_insert(now_ms + wait_ms);
+        self.due_ms.get_or_insert(due_ms);
     }
 
     /// The latest time to call [`Self::wake`]; `None` while nothing waits.
@@ -360,8 +368,11 @@ impl Committer {
         let placed =
             |ended: &EncodedBatch| positions.get(&ended.partition).is_some_and(Option::is_some);
         self.waiting = waiting.extract_if(.., |ended| !placed(ended)).collect();
-        let outputs = waiting.iter_mut().flat_map(|ended| std::mem::take(&mut ended.outputs));
-        let mut outputs: Vec<Output> = outputs.collect();
+        let count = waiting.iter().map(|ended| ended.outputs.len()).sum();
+        let mut outputs: Vec<Output> = Vec::with_capacity(count);
+        for ended in &mut waiting {
+            outputs.append(&mut ended.outputs);
+        }
         if !self.producer.keeps_every_change() {
             outputs = only_last_change_per_key(outputs);
         }
@@ -468,5 +479,33 @@ mod tests {
         assert!(is_settled.try_recv().is_err(), "who would restore it waits");
         committer.wake(400).unwrap();
         assert_eq!((committer.due_ms(), is_settled.try_recv()), (None, Ok(())));
+    }
+
+    /// An outcome that comes alone waits for nothing; those that follow it share a transaction.
+    #[test]
+    fn an_outcome_waits_only_after_a_commit_has_begun() {
+        let (config, flow) = (CommitConfig::default(), Arc::new(FlowControl::new(9, 9)));
+        let mut committer = Committer::new(config, Box::new(Away(0)), flow);
+        let assignment = Assignment { partition: 0, generation: 1 };
+        let (position, metadata) = (Some(0), String::new());
+        committer.take(Report::Assigned { assignment, position, metadata }, 0).unwrap();
+        committer.take(Report::Polled { assignment, offsets: vec![0, 1, 2] }, 0).unwrap();
+        let ended = |offset| {
+            Report::Ended(Box::new(EncodedBatch {
+                partition: 0,
+                generation: 1,
+                offsets: vec![offset],
+                outputs: Vec::new(),
+                tally: Tally::default(),
+            }))
+        };
+        committer.take(ended(0), 1_000).unwrap();
+        assert_eq!(committer.due_ms(), Some(1_000));
+        committer.wake(1_000).unwrap();
+        assert_eq!(committer.due_ms(), None);
+        for (offset, now_ms) in [(1, 1_010), (2, 1_020)] {
+            committer.take(ended(offset), now_ms).unwrap();
+            assert_eq!(committer.due_ms(), Some(1_050));
+        }
     }
 }

@@ -35,6 +35,7 @@ const DOCUMENTS: [&str; 45] = [
     "docs/measurements/models.md",
     "docs/measurements/personas.md",
     "docs/measurements/refinement.md",
+    "docs/measurements/speed.md",
     "docs/measurements/unified-model.md",
     "docs/models.md",
     "docs/personas.md",

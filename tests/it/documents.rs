@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-const DOCUMENTS: [&str; 45] = [
+const DOCUMENTS: [&str; 46] = [
     "README.md",
     "ARCHITECTURE.md",
     "CONTRIBUTING.md",

@@ -392,7 +392,7 @@ impl Decide for ResponseDecision {
         if self.reader(turn).is_none() {
             return Ok(Step::decided(self.by_words(turn)));
         }
-        // Thanks fit what was just answered as well as the question did.
+        // For thanks after an answer, the reader would find the same answer again.
         if intent::is_small_talk(turn.context.query(), None) {
             let verdict = self.taught(turn).unwrap_or_else(|| self.by_words(turn));
             return Ok(Step::decided(verdict));

@@ -255,7 +255,7 @@ impl Decide for Gate {
         if let Some(prompt) = &self.prompt {
             return Ok(prompt.begin(self, turn));
         }
-        // What never opens needs no concepts, nor does what follows it.
+        // Without retrieval no later stage searches for concepts.
         if self.config.form == GateForm::Never {
             return Ok(Step::decided(Linked {
                 decision: whatever_the_turn(false),

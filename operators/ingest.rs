@@ -65,9 +65,9 @@ pub struct TurnsConfig {
     /// wrote one conversation, it would be split in two. Replays check nothing.
     pub partitioner: Partitioner,
     /// Most inputs of one partition in flight, including those that wait, from 1; beyond that the
-    /// partition pauses, and what was fetched ahead of it is fetched anew. One poll may exceed it. It also bounds the set of finished offsets, which a
-    /// commit carries in 4 KB: from about 1,500 on the set may not fit, and finished inputs then wait
-    /// until the lowest input in flight has ended.
+    /// partition pauses, and what was fetched ahead of it is fetched anew. One poll may exceed it. It
+    /// also bounds the set of finished offsets, which a commit carries in 4 KB: from about 1,500 on the
+    /// set may not fit, and finished inputs then wait until the lowest input in flight has ended.
     pub max_in_flight_per_partition: usize,
     /// Most inputs of the whole process in flight, from 1; beyond that all partitions pause.
     pub max_in_flight: usize,

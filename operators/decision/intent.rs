@@ -23,7 +23,7 @@ static PLAIN: LazyLock<Cues> = LazyLock::new(|| {
         let Some((reason, words)) = line.split_once(" | ") else { continue };
         let reason = HandOffReason::ALL.into_iter().find(|it| it.name() == reason);
         let Some(reason) = reason else { continue };
-        // Words of other scripts stand apart from each other in what is searched.
+        // Chinese is searched as it was written, other words whole, between spaces.
         texts.push(if has_han(words) { words.to_owned() } else { format!(" {words} ") });
         reasons.push(reason);
     }

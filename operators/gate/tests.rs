@@ -126,6 +126,17 @@ fn the_stage_links_decides_and_names_the_knowledge_of_every_turn() {
     assert!(passed.iter().all(|turn| turn.knowledge.state().snapshot == graph.version()));
 }
 
+#[test]
+fn a_gate_that_never_opens_links_nothing() {
+    let named = |form| {
+        let config = GateConfig { form, ..GateConfig::default() };
+        let (passed, _) = through(&[&["u: Where is coffee?"]], &config, false);
+        (passed[0].gate.retrieve, passed[0].mentions.len())
+    };
+    assert_eq!(named(GateForm::Never), (false, 0));
+    assert_eq!(named(GateForm::Always), (true, 1));
+}
+
 proptest! {
     #[test]
     fn no_text_breaks_the_gate(text in "\\PC{0,80}", earlier in "\\PC{0,40}") {

@@ -22,11 +22,11 @@ pub(super) struct TypedColumn {
     pub(super) name: String,
     /// The words of its name, compared.
     pub(super) words: Vec<String>,
-    pub(super) values: Values,
+    pub(super) values: ColumnValues,
 }
 
 #[derive(Clone, Debug)]
-pub(super) enum Values {
+pub(super) enum ColumnValues {
     Numbers(Vec<Option<f64>>),
     Flags(Vec<Option<bool>>),
     /// By the words of a value: the rows that have it.
@@ -66,7 +66,7 @@ impl Columns {
         let columns: Vec<TypedColumn> = order.into_iter().map(|name| typed(name, rows)).collect();
         let mut kinds: FxHashMap<String, Vec<usize>> = FxHashMap::default();
         for column in &columns {
-            let Values::Kinds(of_column) = &column.values else { continue };
+            let ColumnValues::Kinds(of_column) = &column.values else { continue };
             for (value, rows) in of_column {
                 value.iter().for_each(|word| kinds.entry(word.clone()).or_default().extend(rows));
             }
@@ -88,9 +88,9 @@ fn typed(name: &str, rows: &[Row]) -> TypedColumn {
         _ => None,
     };
     let values = if given().all(|value| flag(value).is_some()) {
-        Values::Flags(values.iter().map(|value| flag(value.as_ref()?)).collect())
+        ColumnValues::Flags(values.iter().map(|value| flag(value.as_ref()?)).collect())
     } else if given().all(|value| amount(value).is_some()) {
-        Values::Numbers(values.iter().map(|value| amount(value.as_ref()?)).collect())
+        ColumnValues::Numbers(values.iter().map(|value| amount(value.as_ref()?)).collect())
     } else {
         let mut kinds: Vec<(BTreeSet<String>, Vec<usize>)> = Vec::new();
         for (at, value) in values.iter().enumerate() {
@@ -107,7 +107,7 @@ fn typed(name: &str, rows: &[Row]) -> TypedColumn {
                 None => kinds.push((of_value, vec![at])),
             }
         }
-        Values::Kinds(kinds)
+        ColumnValues::Kinds(kinds)
     };
     TypedColumn {
         name: name.to_owned(),

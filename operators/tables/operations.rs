@@ -12,7 +12,7 @@ use std::sync::LazyLock;
 use rustc_hash::{FxHashMap, FxHashSet};
 use turnstream_schemas::{RowOperation, RowsAsked};
 
-use super::columns::{Columns, Values, amount, stem, words_and_amounts};
+use super::columns::{ColumnValues, Columns, amount, stem, words_and_amounts};
 
 /// The head of the file describes its format.
 const WORDS: &str = include_str!("operations.txt");
@@ -155,7 +155,7 @@ impl Asked<'_> {
     fn numbers(&self, words: &[String]) -> Option<usize> {
         words.iter().find_map(|word| {
             self.table.columns.iter().position(|column| {
-                matches!(column.values, Values::Numbers(_)) && column.words.contains(word)
+                matches!(column.values, ColumnValues::Numbers(_)) && column.words.contains(word)
             })
         })
     }
@@ -184,7 +184,7 @@ impl Asked<'_> {
     /// Leaves the rows with the values that are named; of one column's values, those of any of them.
     fn choose_kinds(&mut self) {
         for column in &self.table.columns {
-            let Values::Kinds(kinds) = &column.values else { continue };
+            let ColumnValues::Kinds(kinds) = &column.values else { continue };
             let mut chosen: BTreeSet<usize> = BTreeSet::new();
             for (value, rows) in kinds {
                 if value.iter().all(|word| self.stems.contains(word)) {
@@ -276,9 +276,9 @@ impl Asked<'_> {
         let asks = ["which", "what", "list", "show"].into_iter().any(says);
         let column = self.table.columns.iter().find(|column| {
             let names = |word: &String| self.stems.contains(word);
-            matches!(column.values, Values::Flags(_)) && column.words.iter().all(names)
+            matches!(column.values, ColumnValues::Flags(_)) && column.words.iter().all(names)
         })?;
-        let Values::Flags(flags) = &column.values else { return None };
+        let ColumnValues::Flags(flags) = &column.values else { return None };
         for at in 0..self.stems.len() {
             self.explained[at] |= column.words.contains(&self.stems[at]);
         }
@@ -319,7 +319,7 @@ impl Asked<'_> {
 
     fn numbers_of(&self, column: usize) -> Option<&[Option<f64>]> {
         match &self.table.columns[column].values {
-            Values::Numbers(numbers) => Some(numbers),
+            ColumnValues::Numbers(numbers) => Some(numbers),
             _ => None,
         }
     }

@@ -81,8 +81,6 @@ impl Vocabulary {
             let rest = piece.strip_prefix(prefix);
             let text = rest.unwrap_or(&piece).as_bytes();
             longest_piece = longest_piece.max(piece.len());
-            // A piece with the prefix can also begin a word, which then has the prefix itself; words
-            // are split at its signs.
             match rest {
                 Some(_) => continues.insert(text.into(), number),
                 None => begins.insert(text.into(), number),
@@ -90,6 +88,7 @@ impl Vocabulary {
         }
         let unknown = parts.token_to_id(&model.unk_token)?;
         let longest_word = model.max_input_chars_per_word;
+        // Words are split at punctuation, so that no word begins with such a prefix itself.
         let splits = prefix.bytes().any(|byte| byte.is_ascii_punctuation());
         splits.then_some(Self { begins, continues, unknown, longest_word, longest_piece })
     }

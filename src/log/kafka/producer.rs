@@ -21,7 +21,7 @@ use super::membership::{Identity, MemberClient, identity};
 use super::settling::Places;
 use super::{KafkaConfig, outage};
 
-/// The wait until something is looked at again of which no event tells.
+/// How long to sleep before checking again what no event announces.
 const SLICE: Duration = Duration::from_micros(500);
 
 /// The longest call of an abort.
@@ -32,7 +32,7 @@ pub(super) const ABORT_SLICE: Duration = Duration::from_millis(20);
 const EVENTS: usize = 16;
 
 /// A client that commits outcomes and positions. A thread of the client's own handles its events as
-/// they come: a poll of the client returns at no event, and its last millisecond is a busy wait.
+/// they come: a poll never returns before its time is over, and its last millisecond is a busy wait.
 pub(super) struct TransactionalClient {
     client: ClosedInTime<ThreadedProducer<Deliveries>>,
     consumer: Arc<MemberClient>,
@@ -56,7 +56,7 @@ pub(super) struct Uncommitted {
 struct Deliveries {
     topics: KafkaTopics,
     delivered: Mutex<Delivered>,
-    /// A delivery report was handled that somebody may wait for.
+    /// Wakes the committer when every report of its transaction was handled.
     reported: Condvar,
     /// An established connection was lost.
     lost: AtomicBool,
@@ -261,19 +261,19 @@ impl TransactionalClient {
     /// Waits until every record is delivered or refused and its report is handled.
     fn delivered(&self, deadline: Instant) -> Result<(), LogError> {
         // Tells the client to send what lingers, and waits for nothing.
-        let lingering = self.client.flush(Duration::ZERO);
+        let _ = self.client.flush(Duration::ZERO);
         let context = self.client.context();
         let left = deadline.saturating_duration_since(Instant::now());
-        let (_delivered, waited) = context
+        let (delivered, waited) = context
             .reported
             .wait_timeout_while(context.delivered(), left, |it| it.reported < it.sent)
             .unwrap_or_else(PoisonError::into_inner);
-        match lingering {
-            Err(source) if waited.timed_out() => {
-                Err(self.judged("waiting for records to be delivered", source))
-            }
-            _ => Ok(()),
+        drop(delivered);
+        if !waited.timed_out() {
+            return Ok(());
         }
+        let late = self.client.flush(Duration::ZERO);
+        late.map_err(|source| self.judged("waiting for records to be delivered", source))
     }
 
     /// The group metadata of a member that has a complete identity and at the same time holds all
@@ -390,8 +390,8 @@ impl TransactionalClient {
     /// Commits the filled transaction. From here on only success is certain; for errors, the client
     /// says whether the transaction can still be aborted.
     fn end(&self, deadline: Instant) -> Result<(), LogError> {
-        // The client lets go of a record after its report was handled, and would wait for 100 ms
-        // for one that it still holds.
+        // The client frees a record shortly after its report was handled. A commit that finds one
+        // not freed yet would wait in slices of 100 ms.
         while self.client.flush(Duration::ZERO).is_err() && Instant::now() < deadline {
             std::thread::sleep(SLICE);
         }

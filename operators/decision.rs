@@ -13,12 +13,14 @@
 //!
 //! Whoever asks for a person, complains of repeated trouble or speaks of danger is handed over, whatever
 //! was found. Facts of the graph are not spoken where documents or tables are configured
-//! (`sources.NAME.speak`). Without documents and tables, selected facts are the answer.
+//! (`sources.NAME.speak`). Without documents and tables, the facts that the turn asks for are the answer,
+//! and all that were selected where a language model words the response.
 //!
 //! Key: none. State: none; turns in a row without an answer are those of the dialogue. It never adds
 //! evidence, and never words an answer of its own: what it says is in the evidence or in the
 //! configuration.
 
+mod asked_facts;
 mod choice;
 mod claims;
 mod intent;
@@ -30,16 +32,18 @@ use std::sync::Arc;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use timely::dataflow::StreamVec;
+use turnstream_knowledge::Knowledge;
 use turnstream_knowledge::language::Lexicon;
 use turnstream_ports::model::reader::{Read, ReadRequest, Reading};
 use turnstream_ports::refused::{Refused, check_bound, check_fraction};
 use turnstream_schemas::{
-    Action, DecisionAnswer, Evidence, Fault, FaultKind, HandOffReason, Score, SourceKind, Stage,
+    Action, DecisionAnswer, Evidence, Fault, FaultKind, HandOffReason, Score, Stage,
 };
 
 use crate::flow::{ActionDecision, Epoch, TurnInFlight};
+use crate::generation::{GenerationConfig, GenerationForm};
 use crate::prompted::{Prompt, PromptedConfig};
-use crate::sources::Sources;
+use crate::sources::{Sources, SpokenFacts};
 use crate::stage::{
     Answer, Asked, Call, CallConfig, Decide, OnFailure, Step, Streams, Without, run,
 };
@@ -163,19 +167,22 @@ impl StageConfig for DecisionConfig {
 }
 
 /// The decision over a stream of turns: (turns with what their response does, faults). Turns pass
-/// unchanged where it is off.
+/// unchanged where it is off. `generation` says who words the responses.
 pub fn decision<'scope>(
     turns: StreamVec<'scope, Epoch, TurnInFlight>,
     config: DecisionConfig,
+    generation: &GenerationConfig,
     context: &StageContext,
 ) -> Streams<'scope, TurnInFlight> {
-    run(turns, ResponseDecision::new(config, context), &context.runner)
+    run(turns, ResponseDecision::new(config, generation, context), &context.runner)
 }
 
 /// The stage.
 struct ResponseDecision {
     config: DecisionConfig,
     sources: Arc<Sources>,
+    facts: SpokenFacts,
+    knowledge: Knowledge,
     reader: Option<Arc<Read>>,
     prompt: Option<Prompt>,
 }
@@ -197,11 +204,15 @@ impl DecidedResponse {
 }
 
 impl ResponseDecision {
-    fn new(config: DecisionConfig, context: &StageContext) -> Self {
+    fn new(config: DecisionConfig, generation: &GenerationConfig, context: &StageContext) -> Self {
+        let is_model = |form| form == GenerationForm::Prompted;
+        let is_worded = is_model(generation.form) || config.form == DecisionForm::Prompted;
+        let facts = context.sources.spoken_facts(is_worded);
         let is_learned = config.form == DecisionForm::Learned;
         let reader = context.reader.clone().filter(|_| is_learned);
         let prompt = context.prompting.prompt::<DecisionAnswer>(STAGE, config.prompted());
-        Self { config, sources: Arc::clone(&context.sources), reader, prompt }
+        let (sources, knowledge) = (Arc::clone(&context.sources), context.knowledge.clone());
+        Self { config, sources, facts, knowledge, reader, prompt }
     }
 
     /// Whether the reader is asked about a turn.
@@ -315,8 +326,7 @@ impl ResponseDecision {
                 let said = Some(self.texts(turn).ask(&rivals));
                 DecidedResponse::of(ActionDecision { said, ..ActionDecision::to(Action::Ask) })
             }
-            _ if self.speaks_facts(turn) => DecidedResponse::of(ActionDecision::to(Action::Answer)),
-            _ => self.decline(turn),
+            _ => self.by_facts(turn).unwrap_or_else(|| self.decline(turn)),
         };
         if let Some(decided) = &mut verdict.decided {
             decided.precision = Some(Score::new(reading.precision.into()));
@@ -337,14 +347,12 @@ impl ResponseDecision {
         }
         let best = self.read_evidence(turn).into_iter().next();
         let found = best.filter(|(_, it)| it.relevance.get() >= self.config.min_relevance);
-        match found {
-            Some((place, _)) => {
-                let decided = Some(ActionDecision::to(Action::Answer));
-                DecidedResponse { decided, answers: vec![place] }
-            }
-            None if self.speaks_facts(turn) => {
-                DecidedResponse::of(ActionDecision::to(Action::Answer))
-            }
+        if let Some((place, _)) = found {
+            let decided = Some(ActionDecision::to(Action::Answer));
+            return DecidedResponse { decided, answers: vec![place] };
+        }
+        match self.by_facts(turn) {
+            Some(verdict) => verdict,
             // Nothing but the graph: generation asks back, in words about what the user named.
             None if !self.sources.have_texts() => {
                 DecidedResponse::of(ActionDecision::to(Action::Ask))
@@ -353,15 +361,24 @@ impl ResponseDecision {
         }
     }
 
-    /// Whether facts of the graph were selected and may be said.
-    fn speaks_facts(&self, turn: &TurnInFlight) -> bool {
-        let mut selected = turn.evidence.iter().filter(|it| it.selected);
-        self.speaks_graph() && selected.any(|it| it.fact.is_some())
-    }
-
-    /// Whether facts of the graph may be said.
-    fn speaks_graph(&self) -> bool {
-        self.sources.speak_of(SourceKind::Graph)
+    /// Answers from facts of the graph, where there are some that may be said.
+    fn by_facts(&self, turn: &TurnInFlight) -> Option<DecidedResponse> {
+        let answers = match self.facts {
+            SpokenFacts::None => return None,
+            SpokenFacts::Selected => {
+                let mut selected = turn.evidence.iter().filter(|it| it.selected);
+                selected.find(|it| it.fact.is_some())?;
+                Vec::new()
+            }
+            SpokenFacts::AskedFor => {
+                let asked = self
+                    .knowledge
+                    .at(&turn.knowledge, |graph| asked_facts::asked_facts(turn, graph));
+                asked.first()?;
+                asked
+            }
+        };
+        Some(DecidedResponse { decided: Some(ActionDecision::to(Action::Answer)), answers })
     }
 }
 
@@ -426,7 +443,7 @@ impl Decide for ResponseDecision {
 
     /// Puts the evidence that the answer is from first. What the response is not made from is not
     /// selected: nothing, where the configuration gives its words; passages and rows, where it does not
-    /// answer; facts of a graph that is not spoken.
+    /// answer; facts that may not be said.
     fn write(
         &self,
         turn: &mut TurnInFlight,
@@ -434,7 +451,8 @@ impl Decide for ResponseDecision {
     ) {
         let answered = decided.as_ref().is_none_or(|it| it.action == Action::Answer);
         let is_given = !answered && decided.as_ref().is_some_and(|it| it.said.is_some());
-        let speaks = decided.is_none() || self.speaks_graph();
+        let speaks = decided.is_none() || self.facts == SpokenFacts::Selected;
+        let speaks_answers = self.facts != SpokenFacts::None;
         let pieces = answers.len();
         let chosen = |at: usize| answers.iter().position(|place| *place == at);
         let mut evidence: Vec<(usize, Evidence)> =
@@ -444,10 +462,11 @@ impl Decide for ResponseDecision {
             .into_iter()
             .map(|(at, it)| Evidence { selected: it.selected || chosen(at).is_some(), ..it })
             .collect();
-        for evidence in &mut turn.evidence {
+        for (at, evidence) in turn.evidence.iter_mut().enumerate() {
             let is_text = evidence.document.is_some() || evidence.row.is_some();
             let is_used = !is_given && (answered || !is_text);
-            evidence.selected &= is_used && (speaks || evidence.fact.is_none());
+            let may_be_said = speaks || speaks_answers && at < pieces;
+            evidence.selected &= is_used && (may_be_said || evidence.fact.is_none());
         }
         turn.evidence.sort_by_key(|evidence| !evidence.selected);
         turn.decision = decided.map(|it| ActionDecision { pieces, ..it });

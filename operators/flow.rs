@@ -15,8 +15,8 @@ use turnstream_knowledge::linking::Mention;
 use turnstream_ports::model::Embedding;
 use turnstream_ports::model::reader::Question;
 use turnstream_schemas::{
-    Action, Confidence, Demand, EventTime, Evidence, Fault, GateDecision, HandOffReason, Header,
-    HistoryChange, HistoryEntry, InputId, ModelUsed, Outcome, Passage, Plan, RecalledVia,
+    Action, Citation, Confidence, Demand, EventTime, Evidence, Fault, GateDecision, HandOffReason,
+    Header, HistoryChange, HistoryEntry, InputId, ModelUsed, Outcome, Passage, Plan, RecalledVia,
     RecordPart, RefinementRound, RequestId, Scope, Score, SourceKind, Speaker, Stage, Turn, TurnId,
 };
 
@@ -212,6 +212,11 @@ impl ActionDecision {
     /// A response that does this; generation finds its words.
     pub fn to(action: Action) -> Self {
         Self { action, hand_off: None, precision: None, said: None, pieces: 0 }
+    }
+
+    /// Whether it answers from evidence that generation has to word.
+    pub fn needs_words(&self) -> bool {
+        self.action == Action::Answer && self.said.is_none() && self.pieces > 0
     }
 }
 
@@ -434,6 +439,8 @@ pub struct Draft {
     pub confidence: Option<Confidence>,
     /// What wrote it.
     pub model: ModelUsed,
+    /// The evidence that the words come from.
+    pub citations: Vec<Citation>,
 }
 
 /// A turn that a stage could not serve, on its way back to `history`.

@@ -30,6 +30,7 @@ mod realiser;
 mod row;
 mod templates;
 
+pub(crate) use chinese::answers as answers_in_chinese;
 pub use prose::is_prose;
 
 use std::sync::Arc;
@@ -228,14 +229,20 @@ impl Generation {
         if self.config.generator == Generator::None {
             return None;
         }
-        let ActionDecision { action, said, precision, .. } = turn.decision.as_ref()?;
+        let ActionDecision { action, said, precision, pieces, .. } = turn.decision.as_ref()?;
         let text = said.clone()?;
         if *action == Action::Answer && self.prompt.is_some() {
             return None;
         }
         let precision = precision.filter(|_| *action == Action::Answer);
         let of = |it: Score| Confidence { kind: ConfidenceKind::AnswerPrecision, value: it.get() };
-        Some(Draft { text, confidence: precision.map(of), model: model_of(DECISION) })
+        let evidence = turn.evidence.iter().take(*pieces);
+        Some(Draft {
+            text,
+            confidence: precision.map(of),
+            model: model_of(DECISION),
+            citations: evidence.map(Into::into).collect(),
+        })
     }
 }
 
@@ -306,6 +313,13 @@ impl Decide for Generation {
         }
         if let Some(thought) = thought {
             turn.demand.thoughts.generation = thought;
+        } else if draft.citations.is_empty()
+            && self.config.generator != Generator::None
+            && let Some(decision) = turn.decision.as_mut().filter(|it| it.needs_words())
+        {
+            // Evidence that cannot be put into words answers nothing: the words ask back.
+            *decision = ActionDecision::to(Action::Ask);
+            turn.evidence.iter_mut().for_each(|evidence| evidence.selected = false);
         }
         if !is_persona_shown {
             // The response was written without the persona.
@@ -329,9 +343,11 @@ impl Prompted for Generation {
         let Answered { answer: Words(text), thought, confidence, model } = said;
         let unfit = |unfit: prose::NotProse| Fault::new(STAGE, FaultKind::Unfit, unfit.to_string());
         let text = prose::read(&text).map_err(unfit)?.to_owned();
-        let draft = Draft { text, confidence, model };
         let shows = |prompt: &Prompt| prompt.shows(turn, Slot::Persona);
         let is_persona_shown = self.prompt.as_ref().is_some_and(shows);
+        let seen = turn.evidence.iter().filter(|evidence| evidence.selected);
+        let seen = seen.filter(|evidence| is_persona_shown || evidence.persona.is_none());
+        let draft = Draft { text, confidence, model, citations: seen.map(Into::into).collect() };
         Ok(Worded { draft, thought: Some(thought), is_persona_shown, is_given: false })
     }
 }
@@ -343,7 +359,7 @@ fn admitted(turn: &TurnInFlight, by: &str) -> Draft {
     } else {
         "I am sorry, something went wrong and I cannot answer that."
     };
-    Draft { text: text.to_owned(), confidence: None, model: model_of(by) }
+    Draft { text: text.to_owned(), model: model_of(by), ..Draft::default() }
 }
 
 fn model_of(name: &str) -> ModelUsed {
@@ -354,13 +370,16 @@ fn model_of(name: &str) -> ModelUsed {
 pub fn generate(turn: &TurnInFlight, graph: View<'_>, config: &GenerationConfig) -> Draft {
     let model = model_of(config.generator.name());
     match config.generator {
-        Generator::None => Draft { text: String::new(), confidence: None, model },
+        Generator::None => Draft { model, ..Draft::default() },
         Generator::Realiser => {
-            let realised = realiser::realise(turn, graph, config);
-            let confidence = realised
-                .mean_relevance
-                .map(|value| Confidence { kind: ConfidenceKind::MeanRelevance, value });
-            Draft { text: realised.text, confidence, model }
+            let realiser::Realised { text, evidence } = realiser::realise(turn, graph, config);
+            let relevance: f64 = evidence.iter().map(|it| it.relevance.get()).sum();
+            let confidence = (!evidence.is_empty()).then(|| Confidence {
+                kind: ConfidenceKind::MeanRelevance,
+                value: relevance / evidence.len() as f64,
+            });
+            let citations = evidence.into_iter().map(Into::into).collect();
+            Draft { text, confidence, model, citations }
         }
     }
 }

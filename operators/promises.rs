@@ -92,7 +92,8 @@ fn respond(facts: &str, dialogues: &[Vec<String>]) -> Vec<TurnInFlight> {
         );
         let (grounded, selection_faults) =
             fact_selection(retrieved, FactSelectionConfig::default(), &context);
-        let (decided, decision_faults) = decision(grounded, DecisionConfig::default(), &context);
+        let (decided, decision_faults) =
+            decision(grounded, DecisionConfig::default(), &GenerationConfig::default(), &context);
         let (weighed, weighing_faults) =
             integration(decided, IntegrationConfig::default(), &context);
         let (drafted, faults) = generation(weighed, GenerationConfig::default(), &context);

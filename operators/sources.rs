@@ -34,8 +34,10 @@ pub struct SourceConfig {
     /// one source can use those.
     #[serde(default)]
     pub sentences: Vec<String>,
-    /// Whether its words may be said to users. By default they may, but for a graph beside documents or
-    /// tables: common knowledge is no answer from a company.
+    /// Whether its words may be said to users. By default they may, but for a graph: beside documents or
+    /// tables it says nothing, since common knowledge is no answer from a company; alone, where no language
+    /// model words the response, it says a fact only to who asks for it. `true` lets it say whatever was
+    /// selected.
     #[serde(default)]
     pub speak: Option<bool>,
     /// The rows of a table: a file with one JSON object per line, values by column. A relative path
@@ -77,6 +79,17 @@ impl Source {
         self.config.kind.describes().is_none()
             || self.sentences(turn).iter().any(|sentence| !sentence.trim().is_empty())
     }
+}
+
+/// Which facts of the graph may be said to users.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SpokenFacts {
+    /// All that were selected.
+    Selected,
+    /// Those that the turn asks for.
+    AskedFor,
+    /// None.
+    None,
 }
 
 /// The sources of a process, each after those that it depends on.
@@ -146,11 +159,17 @@ impl Sources {
         self.0.iter().any(of_texts)
     }
 
-    /// Whether what sources of a kind know may be said to users.
-    pub fn speak_of(&self, kind: SourceKind) -> bool {
-        let by_default = kind != SourceKind::Graph || !self.have_texts();
-        let mut of_kind = self.0.iter().filter(|source| source.config.kind == kind);
-        of_kind.all(|source| source.config.speak.unwrap_or(by_default))
+    /// Which facts of the graph may be said to users. A language model that words the response may use all
+    /// that were selected.
+    pub fn spoken_facts(&self, worded_by_model: bool) -> SpokenFacts {
+        let graph = self.0.iter().find(|source| source.config.kind == SourceKind::Graph);
+        match graph.and_then(|graph| graph.config.speak) {
+            Some(true) => SpokenFacts::Selected,
+            Some(false) => SpokenFacts::None,
+            None if self.have_texts() => SpokenFacts::None,
+            None if worded_by_model => SpokenFacts::Selected,
+            None => SpokenFacts::AskedFor,
+        }
     }
 
     /// Whether a plan asks the graph.

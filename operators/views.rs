@@ -10,7 +10,8 @@
 //!   (topic)  └─▶ concepts named ──┐
 //!                                 ▼
 //!  responses ──▶ missing ──────▶ antijoin ──▶ count ─────────────▶ concepts_missing
-//!            └─▶ asked ─────────────────────▶ count ─────────────▶ concepts_asked
+//!            ├─▶ asked ─────────────────────▶ count ─────────────▶ concepts_asked
+//!            └─▶ action ────────────────────▶ count ─────────────▶ actions
 //!  histories ──▶ views of histories: `views/histories.rs`
 //! ```
 //!
@@ -28,7 +29,7 @@ use timely::dataflow::ProbeHandle;
 use timely::dataflow::operators::Probe;
 use timely::worker::Worker;
 use turnstream_knowledge::Change;
-use turnstream_schemas::{FactKey, HistoryChange, Response, ViewKey, ViewName};
+use turnstream_schemas::{Action, FactKey, HistoryChange, Response, ViewKey, ViewName};
 
 use crate::fact_retrieval::evidence_id;
 
@@ -54,6 +55,7 @@ pub struct Views {
     facts: InputSession<StepCount, (Shown, String), isize>,
     asked: InputSession<StepCount, Shown, isize>,
     missing: InputSession<StepCount, Shown, isize>,
+    actions: InputSession<StepCount, Shown, isize>,
     taken_back: InputSession<StepCount, String, isize>,
     named: InputSession<StepCount, String, isize>,
     histories: Histories,
@@ -74,6 +76,7 @@ impl Views {
             facts: InputSession::new(),
             asked: InputSession::new(),
             missing: InputSession::new(),
+            actions: InputSession::new(),
             taken_back: InputSession::new(),
             named: InputSession::new(),
             histories: Histories::default(),
@@ -86,6 +89,7 @@ impl Views {
             let facts = views.facts.to_collection(scope);
             let asked = views.asked.to_collection(scope);
             let missing = views.missing.to_collection(scope);
+            let actions = views.actions.to_collection(scope);
             let taken_back = views.taken_back.to_collection(scope).distinct();
             let named = views.named.to_collection(scope).distinct();
 
@@ -102,6 +106,7 @@ impl Views {
                 .concat(counted(withdrawn, ViewName::WithdrawnFactsUsed))
                 .concat(counted(asked, ViewName::ConceptsAsked))
                 .concat(counted(missing, ViewName::ConceptsMissing))
+                .concat(counted(actions, ViewName::Actions))
                 .concat(views.histories.install(scope, &views.probe));
             let differences = Rc::clone(&views.differences);
             let noted = rows.consolidate().inspect(move |(row, _, difference)| {
@@ -112,17 +117,34 @@ impl Views {
         views
     }
 
-    /// Counts a response that was committed to a partition.
+    /// Counts a response that was committed to a partition, brief or whole.
     pub fn insert(&mut self, partition: i32, response: &Response) {
-        self.update(partition, response, 1);
+        self.update_action(partition, response, 1);
+        self.update_grounds(partition, response, 1);
+    }
+
+    /// Counts what led to a response that is inserted in brief.
+    pub fn insert_trace(&mut self, partition: i32, trace: &Response) {
+        self.update_grounds(partition, trace, 1);
     }
 
     /// Takes back a response that was counted.
     pub fn retract(&mut self, partition: i32, response: &Response) {
-        self.update(partition, response, -1);
+        self.update_action(partition, response, -1);
+        self.update_grounds(partition, response, -1);
     }
 
-    fn update(&mut self, partition: i32, response: &Response, times: isize) {
+    fn update_action(&mut self, partition: i32, response: &Response, times: isize) {
+        let Some(action) = response.action.map(Action::name) else { return };
+        let reason = response.hand_off.filter(|_| response.action == Some(Action::HandOff));
+        let key = match reason {
+            Some(reason) => format!("{action}/{}", reason.name()),
+            None => action.to_owned(),
+        };
+        self.actions.update((partition, key), times);
+    }
+
+    fn update_grounds(&mut self, partition: i32, response: &Response, times: isize) {
         let selected = response.evidence.iter().filter(|evidence| evidence.selected);
         for evidence in selected {
             let Some(fact) = &evidence.fact else { continue };
@@ -181,8 +203,8 @@ impl Views {
     /// keys, each once.
     pub fn step(&mut self, worker: &mut Worker) -> Vec<ViewChange> {
         self.step += 1;
-        let Self { facts, asked, missing, taken_back, named, .. } = self;
-        for shown in [asked, missing] {
+        let Self { facts, asked, missing, actions, taken_back, named, .. } = self;
+        for shown in [asked, missing, actions] {
             shown.advance_to(self.step);
             shown.flush();
         }

@@ -124,6 +124,29 @@ pub enum RowOperation {
     Count,
 }
 
+/// Where words of a response come from, for whoever shows it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct Citation {
+    /// The id of the evidence.
+    pub id: EvidenceId,
+    /// The source that it came from.
+    pub source: SourceName,
+    /// The document's title, where it is a passage of a document that has one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub title: Option<String>,
+}
+
+impl From<&Evidence> for Citation {
+    fn from(evidence: &Evidence) -> Self {
+        let title = evidence.document.as_ref().map(|document| document.title.clone());
+        Self {
+            id: evidence.id.clone(),
+            source: evidence.source.clone(),
+            title: title.filter(|title| !title.is_empty()),
+        }
+    }
+}
+
 /// One piece of evidence, with everything that the engine knows about it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Evidence {

@@ -11,7 +11,7 @@
 //! 3. [`demand`]: which knowledge a turn asks for (queries, topics, revisions);
 //! 4. [`plan`]: which sources are asked, in which order;
 //! 5. [`evidence`]: what the sources answered;
-//! 6. [`response`]: what leaves on the `responses` topic;
+//! 6. [`response`]: what leaves on the `responses` and `traces` topics;
 //! 7. [`outcome`]: the three ways an input can end;
 //! 8. [`stages`]: the stages, a row for each, and [`fault`]: why one could not do its work;
 //! 9. [`knowledge`]: changes of the knowledge while turns flow;
@@ -50,8 +50,8 @@ pub use demand::{
     Topics, Via,
 };
 pub use evidence::{
-    Column, DocumentPassage, Evidence, EvidenceSet, FactStatement, PersonaSentence, RowOperation,
-    RowsAsked, TableRow,
+    Citation, Column, DocumentPassage, Evidence, EvidenceSet, FactStatement, PersonaSentence,
+    RowOperation, RowsAsked, TableRow,
 };
 pub use fault::{Degraded, Fault, FaultKind};
 pub use forget::{Forget, ForgetKind, NoScope, TurnsRecord};
@@ -70,7 +70,8 @@ pub use outcome::{DeadLetter, Header, Outcome, Recorded, RecordedReason};
 pub use plan::{Plan, SourceKind};
 pub use refinement::{RefinementRound, ScoredEvidence};
 pub use response::{
-    Action, Confidence, ConfidenceKind, GateDecision, HandOffReason, KnowledgeState, Response,
+    Action, BriefResponse, Confidence, ConfidenceKind, GateDecision, HandOffReason, KnowledgeState,
+    Response,
 };
 pub use stages::{RecordPart, Stage, StageRow};
 pub use turn::{Extra, Speaker, Turn, TurnKind};

@@ -1,4 +1,5 @@
-//! A response as it leaves on the `responses` topic, with everything that led to it.
+//! A response as it leaves on the `responses` topic, in brief for whoever shows it, and on the `traces`
+//! topic with everything that led to it.
 
 use std::collections::BTreeMap;
 
@@ -6,7 +7,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::demand::Demand;
-use crate::evidence::Evidence;
+use crate::evidence::{Citation, Evidence};
 use crate::fault::Degraded;
 use crate::history::{Evicted, RecalledTurn};
 use crate::ids::{ConversationId, InputId, ResponseId, Score, TenantId, TurnId, UserId};
@@ -135,7 +136,8 @@ pub struct KnowledgeState {
     pub offsets: BTreeMap<i32, i64>,
 }
 
-/// The response to one user turn.
+/// The response to one user turn. Where `brief` is true, the fields from `gate` on are absent, but for
+/// `model`, `degraded`, `metadata` and `extra`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Response {
     /// Version of this record.
@@ -166,13 +168,24 @@ pub struct Response {
     /// as here, 0..=1; absent if no reader judged the evidence.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub answer_precision: Option<Score>,
+    /// The evidence that the words come from.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub citations: Vec<Citation>,
+    /// Whether this record leaves out how the response came about. The record of the same `response_id` on
+    /// the topic `traces` then has it, if responses are traced.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub brief: bool,
     /// Whether the turn needs knowledge.
+    #[serde(default)]
     pub gate: GateDecision,
     /// The knowledge that it demands; empty if the gate decided against retrieval.
+    #[serde(default)]
     pub demand: Demand,
     /// The sources that were asked; empty (NULL) if the gate decided against retrieval.
+    #[serde(default)]
     pub plan: Plan,
     /// The evidence from the sources: selected evidence first, in its order.
+    #[serde(default)]
     pub evidence: Vec<Evidence>,
     /// The rounds in which the response was made anew from other evidence, in order; `text` and `evidence`
     /// are those of the last draft. Absent if there were none.
@@ -180,8 +193,10 @@ pub struct Response {
     pub refinement: Vec<RefinementRound>,
     /// The recalled history: entries of the window, the latest first, then older ones by falling
     /// relevance.
+    #[serde(default)]
     pub history: Vec<RecalledTurn>,
     /// The entries that this turn evicted from the history.
+    #[serde(default)]
     pub evicted: Vec<Evicted>,
     /// The query as completed from earlier exchanges, if it was.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -190,6 +205,7 @@ pub struct Response {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub confidence: Option<Confidence>,
     /// The state of the knowledge that it was made from.
+    #[serde(default)]
     pub knowledge: KnowledgeState,
     /// The model or generator that wrote it.
     pub model: ModelUsed,
@@ -213,5 +229,59 @@ impl Response {
     /// Whether a stage failed, and the turn went on without it.
     pub fn is_without(&self, stage: Stage) -> bool {
         self.degraded.iter().any(|degraded| degraded.stage() == stage)
+    }
+}
+
+/// A response without what led to it: the record of `brief`, for whoever shows it.
+#[derive(Clone, Debug, Serialize)]
+pub struct BriefResponse<'a> {
+    schema_version: u32,
+    response_id: &'a ResponseId,
+    input: &'a InputId,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    tenant_id: &'a Option<TenantId>,
+    conversation_id: &'a ConversationId,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    user_id: &'a Option<UserId>,
+    turn_id: &'a TurnId,
+    text: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    action: Option<Action>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    hand_off: Option<HandOffReason>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    answer_precision: Option<Score>,
+    #[serde(skip_serializing_if = "<[Citation]>::is_empty")]
+    citations: &'a [Citation],
+    brief: bool,
+    model: &'a ModelUsed,
+    degraded: &'a [Degraded],
+    #[serde(skip_serializing_if = "serde_json::Map::is_empty")]
+    metadata: &'a Extra,
+    #[serde(skip_serializing_if = "serde_json::Map::is_empty")]
+    extra: &'a Extra,
+}
+
+impl<'a> From<&'a Response> for BriefResponse<'a> {
+    fn from(response: &'a Response) -> Self {
+        Self {
+            schema_version: response.schema_version,
+            response_id: &response.response_id,
+            input: &response.input,
+            tenant_id: &response.tenant_id,
+            conversation_id: &response.conversation_id,
+            user_id: &response.user_id,
+            turn_id: &response.turn_id,
+            text: &response.text,
+            action: response.action,
+            hand_off: response.hand_off,
+            answer_precision: response.answer_precision,
+            citations: &response.citations,
+            brief: true,
+            model: &response.model,
+            degraded: &response.degraded,
+            metadata: &response.metadata,
+            extra: &response.extra,
+        }
     }
 }

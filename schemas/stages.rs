@@ -215,7 +215,7 @@ stages! {
         reads: [
             Dialogue, Recalled, Concepts, Queries, Topics, Demand, Evidence, Decision, Attention
         ],
-        writes: [Demand, Evidence, Draft],
+        writes: [Demand, Evidence, Decision, Draft],
     }
     /// How well each piece of evidence and the response agree.
     Consistency {

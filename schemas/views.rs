@@ -32,11 +32,13 @@ pub enum ViewName {
     /// `scopes`, `entries`, `categories`, `groups` and `chains` of histories, and the `bytes` of
     /// keys and values of their entries.
     HistorySizes,
+    /// By action, and by `hand_off/reason`: the responses that do it.
+    Actions,
 }
 
 impl ViewName {
     /// All views.
-    pub const ALL: [Self; 10] = [
+    pub const ALL: [Self; 11] = [
         Self::FactsUsed,
         Self::WithdrawnFactsUsed,
         Self::RelationsUsed,
@@ -47,6 +49,7 @@ impl ViewName {
         Self::EvictionsByReason,
         Self::EvidenceRemembered,
         Self::HistorySizes,
+        Self::Actions,
     ];
 
     /// The name in records.
@@ -62,6 +65,7 @@ impl ViewName {
             Self::EvictionsByReason => "evictions_by_reason",
             Self::EvidenceRemembered => "evidence_remembered",
             Self::HistorySizes => "history_sizes",
+            Self::Actions => "actions",
         }
     }
 }

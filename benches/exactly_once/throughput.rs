@@ -109,6 +109,7 @@ pub(crate) fn serve(bootstrap: &str, open: bool) {
         topics: KafkaTopics {
             turns: Topic::Turns.name().to_owned(),
             responses: prefix(open) + Topic::Responses.name(),
+            traces: prefix(open) + Topic::Traces.name(),
             recorded: prefix(open) + Topic::Recorded.name(),
             dead_letters: prefix(open) + Topic::DeadLetters.name(),
             history: prefix(open) + Topic::History.name(),

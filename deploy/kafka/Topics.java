@@ -15,7 +15,7 @@ import org.apache.kafka.common.errors.TopicExistsException;
  * for all topics, where Kafka's own tool takes one for each.
  */
 class Topics {
-    private static final List<String> DELETED = List.of("turns", "responses", "recorded", "dead-letters");
+    private static final List<String> DELETED = List.of("turns", "responses", "traces", "recorded", "dead-letters");
     /** The largest record that a topic takes by default, and the reason beside it. */
     private static final String DEAD_LETTER_BYTES = String.valueOf(1_048_588 + 65_536);
 

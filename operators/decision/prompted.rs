@@ -9,6 +9,7 @@ use crate::generation::is_prose;
 use crate::prompted::fence::fenced;
 use crate::prompted::material;
 use crate::prompted::{Answered, Prompted, Slot};
+use crate::sources::SpokenFacts;
 
 impl Prompted for ResponseDecision {
     type Answer = DecisionAnswer;
@@ -71,7 +72,8 @@ impl ResponseDecision {
         let mut shown = self.read_evidence(turn);
         let is_text = |it: &Evidence| it.document.is_some() || it.row.is_some();
         let others = turn.evidence.iter().enumerate().filter(|(_, it)| it.selected && !is_text(it));
-        shown.extend(others.filter(|(_, it)| it.fact.is_none() || self.speaks_graph()));
+        let may_be_said = self.facts == SpokenFacts::Selected;
+        shown.extend(others.filter(|(_, it)| it.fact.is_none() || may_be_said));
         shown
     }
 }

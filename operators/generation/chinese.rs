@@ -27,7 +27,7 @@ const MAX_CLAUSE_CHARACTERS: usize = 60;
 const MAX_ASKED_WORDS: u32 = 3;
 
 /// Answers a turn in Chinese.
-pub(super) fn answer(turn: &Turn<'_>) -> Realised {
+pub(super) fn answer<'a>(turn: &Turn<'a>) -> Realised<'a> {
     if turn.is_small_talk() {
         return said(&[small_talk(turn)]);
     }
@@ -54,7 +54,7 @@ pub(super) fn answer(turn: &Turn<'_>) -> Realised {
 }
 
 /// Whether a relation answers the question `asked` (folded, without punctuation).
-fn answers(relation: &str, asked: &str) -> bool {
+pub(crate) fn answers(relation: &str, asked: &str) -> bool {
     let cues = RELATIONS.iter().find(|(name, _)| *name == relation);
     (has_han(relation) && asked.contains(relation))
         || cues.is_some_and(|(_, cues)| cues.iter().any(|cue| asked.contains(cue)))
@@ -97,7 +97,7 @@ fn small_talk(turn: &Turn<'_>) -> String {
 }
 
 /// Says the facts; where there is room, looks back at an earlier exchange or asks about a topic.
-fn from_facts(turn: &Turn<'_>, facts: &[Sayable<'_>]) -> Realised {
+fn from_facts<'a>(turn: &Turn<'_>, facts: &[Sayable<'a>]) -> Realised<'a> {
     let openers: &[&str] = if turn.small_talk_acts().contains(&SmallTalk::Greeting) {
         &["你好！据我所知，", "你好！"]
     } else {
@@ -113,11 +113,13 @@ fn from_facts(turn: &Turn<'_>, facts: &[Sayable<'_>]) -> Realised {
         sentences.push(format!("{lead}{}。", fact.clause));
     }
     if sentences.len() < 3
+        && !turn.is_asked_for_facts()
         && let Some(last) = look_back(turn).or_else(|| ask_on(turn, facts))
     {
         sentences.push(last);
     }
-    Realised { text: sentences.concat(), mean_relevance: Some(turn.mean_relevance(facts)) }
+    let evidence = facts.iter().map(|fact| fact.evidence).collect();
+    Realised { text: sentences.concat(), evidence }
 }
 
 /// Reminds the user of a recalled exchange that is no longer in the dialogue.

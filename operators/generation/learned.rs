@@ -80,7 +80,12 @@ pub(super) fn read(
         let value = f64::from(draft.lowest_log_probability);
         let kind = ConfidenceKind::LowestLogProbability;
         let model = ModelUsed { name: model.to_owned(), prompt_hash: None };
-        Draft { text: text_of(&draft.said), confidence: Some(Confidence { kind, value }), model }
+        Draft {
+            text: text_of(&draft.said),
+            confidence: Some(Confidence { kind, value }),
+            model,
+            citations: turn.evidence.first().map(Into::into).into_iter().collect(),
+        }
     }))
 }
 

@@ -14,7 +14,7 @@ use crate::flow::TurnInFlight;
 
 /// Quotes the first selected passage or row with something new, where a passage or row leads the selected
 /// evidence; `None` where a fact leads, or no quotation fits in `most_bytes`.
-pub(super) fn quote(turn: &TurnInFlight, most_bytes: u32) -> Option<Realised> {
+pub(super) fn quote(turn: &TurnInFlight, most_bytes: u32) -> Option<Realised<'_>> {
     let selected: Vec<&Evidence> =
         turn.evidence.iter().take_while(|evidence| evidence.selected).collect();
     if selected.first().is_none_or(|first| first.document.is_none() && first.row.is_none()) {
@@ -32,7 +32,7 @@ pub(super) fn quote(turn: &TurnInFlight, most_bytes: u32) -> Option<Realised> {
         if let Some(row) = &evidence.row {
             let text = row::said(row, &asked, turn.context.lexicon())
                 .filter(|text| text.len() <= most_bytes as usize)?;
-            return Some(Realised { text, mean_relevance: Some(evidence.relevance.get()) });
+            return Some(Realised { text, evidence: vec![evidence] });
         }
         let passage = evidence.document.as_ref()?;
         let fits = |sentence: &&str| {
@@ -41,7 +41,7 @@ pub(super) fn quote(turn: &TurnInFlight, most_bytes: u32) -> Option<Realised> {
         };
         let sentence = best_sentence(&evidence.text, &asked, fits)?;
         let text = attributed(&passage.title, sentence, turn);
-        Some(Realised { text, mean_relevance: Some(evidence.relevance.get()) })
+        Some(Realised { text, evidence: vec![evidence] })
     })
 }
 

@@ -27,11 +27,11 @@ const MAX_ASKED_WORDS: u32 = 2;
 
 /// A response of the realiser.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub(super) struct Realised {
+pub(super) struct Realised<'a> {
     /// One to three sentences.
     pub(super) text: String,
-    /// The mean relevance of the facts in it; absent where it has none.
-    pub(super) mean_relevance: Option<f64>,
+    /// The evidence that they say.
+    pub(super) evidence: Vec<&'a Evidence>,
 }
 
 /// A turn to answer, with what the answer needs.
@@ -45,11 +45,11 @@ pub(super) struct Turn<'a> {
 }
 
 /// Answers a turn.
-pub(super) fn realise(
-    in_flight: &TurnInFlight,
-    graph: View<'_>,
-    config: &GenerationConfig,
-) -> Realised {
+pub(super) fn realise<'a>(
+    in_flight: &'a TurnInFlight,
+    graph: View<'a>,
+    config: &'a GenerationConfig,
+) -> Realised<'a> {
     let words = spoken_words(in_flight.context.query());
     let small_talk = small_talk_in(in_flight.context.query(), &words);
     let grammar = Grammar::english();
@@ -81,10 +81,10 @@ pub(super) fn realise(
     said(&if turn.asks() { turn.admit_not_knowing() } else { turn.take_note() })
 }
 
-pub(super) fn said(sentences: &[String]) -> Realised {
+pub(super) fn said(sentences: &[String]) -> Realised<'static> {
     // Chinese has no spaces between sentences.
     let joint = if sentences.first().is_some_and(|first| has_han(first)) { "" } else { " " };
-    Realised { text: sentences.join(joint), mean_relevance: None }
+    Realised { text: sentences.join(joint), evidence: Vec::new() }
 }
 
 /// How facts are said in a language.
@@ -99,7 +99,7 @@ pub(super) struct Saying<'s> {
 
 /// A fact that can be said, as a clause.
 pub(super) struct Sayable<'a> {
-    evidence: &'a Evidence,
+    pub(super) evidence: &'a Evidence,
     fact: &'a FactStatement,
     pub(super) clause: String,
 }
@@ -149,6 +149,11 @@ impl<'a> Turn<'a> {
             || decided.is_some_and(|it| it.action == Action::Social)
     }
 
+    /// Whether the decision chose facts that the turn asks for. Nothing else is then said.
+    pub(super) fn is_asked_for_facts(&self) -> bool {
+        self.in_flight.decision.as_ref().is_some_and(|it| it.pieces > 0)
+    }
+
     /// The acts of its small talk.
     pub(super) fn small_talk_acts(&self) -> &[SmallTalk] {
         &self.small_talk.acts
@@ -169,12 +174,6 @@ impl<'a> Turn<'a> {
     pub(super) fn is_described(&self, concept: &str) -> bool {
         let found = self.graph.find(concept);
         found.is_some_and(|id| self.graph.strongest_from(id, 1).next().is_some())
-    }
-
-    /// The mean relevance of facts.
-    pub(super) fn mean_relevance(&self, facts: &[Sayable<'_>]) -> f64 {
-        let relevance: f64 = facts.iter().map(|fact| fact.evidence.relevance.get()).sum();
-        relevance / facts.len().max(1) as f64
     }
 
     /// Answers small talk.
@@ -267,7 +266,7 @@ impl<'a> Turn<'a> {
     }
 
     /// Says the facts; where there is room, looks back at an earlier exchange or asks about a topic.
-    fn answer_from_facts(&self, facts: &[Sayable<'a>]) -> Realised {
+    fn answer_from_facts(&self, facts: &[Sayable<'a>]) -> Realised<'a> {
         let greeting = self.small_talk.acts.contains(&SmallTalk::Greeting);
         let openers: &[&str] = if greeting {
             &["Hello! As far as I know, ", "Hello! "]
@@ -285,11 +284,13 @@ impl<'a> Turn<'a> {
             sentences.push(sentence(lead, &fact.clause));
         }
         if sentences.len() < 3
+            && !self.is_asked_for_facts()
             && let Some(last) = self.look_back().or_else(|| self.ask_on(facts))
         {
             sentences.push(last);
         }
-        Realised { text: sentences.join(" "), mean_relevance: Some(self.mean_relevance(facts)) }
+        let evidence = facts.iter().map(|fact| fact.evidence).collect();
+        Realised { text: sentences.join(" "), evidence }
     }
 
     /// Reminds the user of a recalled exchange that is no longer in the dialogue.
@@ -351,19 +352,11 @@ impl<'a> Turn<'a> {
 
     /// Admits that no fact answers.
     fn admit_not_knowing(&self) -> Vec<String> {
-        match self.user_topic() {
-            Some(topic) => vec![
-                format!("I do not know enough about {topic} to answer that."),
-                self.choose(
-                    "ask back",
-                    &["What matters most to you about it?", "Could you tell me more?"],
-                )
-                .to_owned(),
-            ],
-            None => {
-                vec!["I am not sure I can answer that. Could you tell me a little more?".to_owned()]
-            }
-        }
+        let not_known = match self.user_topic() {
+            Some(topic) => format!("I do not know enough about {topic} to answer that."),
+            None => "I am not sure I can answer that.".to_owned(),
+        };
+        vec![not_known, "Could you tell me a little more?".to_owned()]
     }
 
     /// Acknowledges what the user told, and asks back.
@@ -392,21 +385,28 @@ impl<'a> Turn<'a> {
         mentions
     }
 
-    /// A mention in the user's words, with the determiner changed: "my dog" becomes "your dog".
+    /// A mention in the user's words, with the determiner changed: "my dog" becomes "your dog". Only where
+    /// it is surely a thing: "I pay" says nothing of pays.
     fn in_user_words(&self, mention: &Mention) -> Option<String> {
         let concept = self.graph.concept(mention.concept);
         let topic = self.topic(concept)?;
+        self.grammar.say(concept, PhraseSlot::Thing)?;
         let text = self.in_flight.context.query();
         let words = mention.span.of(text)?;
         let before = spoken_words(text.get(..mention.span.start as usize)?);
-        let noun = self.grammar.say(concept, PhraseSlot::Thing).is_some();
-        let name = mention.span.start > 0 && words.starts_with(|first: char| first.is_uppercase());
-        Some(match before.last().map(String::as_str) {
-            Some("my" | "our") if noun => format!("your {words}"),
-            Some("the" | "this" | "that" | "a" | "an" | "your") if noun => format!("the {words}"),
-            _ if name => words.to_owned(),
-            _ => topic,
-        })
+        let is_name = mention.span.start > 0 && words.starts_with(char::is_uppercase);
+        match before.last().map(String::as_str) {
+            Some("my" | "our") => Some(format!("your {words}")),
+            Some("the" | "this" | "that" | "your") => Some(format!("the {words}")),
+            Some("a" | "an") if !self.asks() => Some(format!("the {words}")),
+            _ if is_name => Some(words.to_owned()),
+            None
+            | Some("about" | "of" | "for" | "with" | "like" | "love" | "and" | "is" | "are") => {
+                let is_as_it_stands = words.to_lowercase().starts_with(concept);
+                is_as_it_stands.then_some(topic)
+            }
+            Some(_) => None,
+        }
     }
 }
 

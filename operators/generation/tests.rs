@@ -164,6 +164,25 @@ fn what_the_decision_words_is_said_and_only_its_evidence_selected() {
 }
 
 #[test]
+fn evidence_without_words_is_no_answer() {
+    for (fact, action, selected) in [
+        ("sleep -HasFirstSubevent yawn", Action::Ask, false),
+        ("coffee Causes insomnia", Action::Answer, true),
+    ] {
+        let (mut turn, graph) = grounded(context(&["u: What of coffee?"]), &[fact]);
+        turn.decision = Some(ActionDecision { pieces: 1, ..ActionDecision::to(Action::Answer) });
+        let (drafted, _) = run_dataflow(vec![turn], move |turns| {
+            generation(turns, GenerationConfig::default(), &stage_context(&graph))
+        });
+        let [turn]: &[TurnInFlight; 1] = drafted[..].try_into().expect("a turn");
+        assert_eq!(turn.decision.as_ref().map(|it| it.action), Some(action), "{fact}");
+        assert_eq!(turn.evidence[0].selected, selected, "{fact}");
+        assert_eq!(turn.draft.citations.len(), usize::from(selected), "{fact}");
+        assert!(!turn.draft.text.contains("Shall we"), "{}", turn.draft.text);
+    }
+}
+
+#[test]
 fn it_asks_on_to_a_new_topic() {
     let (mut grounded, graph) = grounded(context(&["u: coffee?"]), &["coffee Causes insomnia"]);
     let topic = |concept: &str| Topic {

@@ -474,6 +474,8 @@ fn response(turn: &ArrivedTurn, drafted: TurnInFlight, evicted: Vec<Evicted>) ->
         action: drafted.decision.as_ref().map(|it| it.action),
         hand_off: drafted.decision.as_ref().and_then(|it| it.hand_off),
         answer_precision: drafted.decision.as_ref().and_then(|it| it.precision),
+        citations: drafted.draft.citations,
+        brief: false,
         history,
         gate: drafted.gate,
         demand: drafted.demand,

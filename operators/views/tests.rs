@@ -111,6 +111,7 @@ fn recompute(
         let mut count = |view, key: String| {
             *rows.entry(ViewKey { view, partition: *partition, key }).or_insert(0) += 1;
         };
+        count(ViewName::Actions, "answer".to_owned());
         for (statement, _) in facts.iter().filter(|(_, selected)| *selected) {
             let FactKey { source, head, relation, tail } = key(*statement);
             let id = evidence_id(&source, &relation, &head, &tail).0;

@@ -11,6 +11,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use turnstream_console::{load_config, print_json, signals};
+use turnstream_engine::commit::TracePlace;
 use turnstream_engine::config::{Checks, Config, ConfigError, Loaded};
 use turnstream_engine::dependencies::Reach;
 use turnstream_engine::metrics::Metrics;
@@ -140,6 +141,7 @@ fn config(args: &ChatArgs) -> Result<Loaded<Config>, ConfigError> {
     // A person waits for every outcome.
     config.commit.interval_ms = 0;
     config.commit.publish_recorded = true;
+    config.responses.trace = TracePlace::Inline;
     // No other process can write to a log in memory.
     config.knowledge.live &= args.data.is_some();
     Ok(loaded)

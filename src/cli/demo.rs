@@ -11,6 +11,7 @@ use std::time::Duration;
 use anyhow::Context;
 use serde::Serialize;
 use turnstream_console::{Usage, load_config, print_json};
+use turnstream_engine::commit::TracePlace;
 use turnstream_engine::config::Config;
 use turnstream_engine::dependencies::Dependencies;
 use turnstream_engine::serve::Summary;
@@ -150,6 +151,7 @@ fn served(config: impl FnOnce(&Path) -> anyhow::Result<Config>) -> anyhow::Resul
     let dir = tempfile::tempdir()?;
     let mut config = config(dir.path())?;
     config.commit.interval_ms = 0;
+    config.responses.trace = TracePlace::Inline;
     // No other process has the log.
     config.knowledge.live = false;
     let dependencies = Dependencies::new(&config)?;

@@ -16,6 +16,7 @@ mod annotations;
 pub mod chat;
 pub mod completions;
 pub mod demo;
+pub mod diff;
 pub mod documents;
 pub mod explain;
 pub mod history;
@@ -27,6 +28,7 @@ pub mod new;
 mod opening;
 pub mod prompts;
 pub mod replay;
+mod responses;
 pub mod run;
 pub mod schema;
 mod served;
@@ -88,6 +90,8 @@ pub enum Command {
     Run(run::RunArgs),
     /// Put a log of conversations through the engine, without side effects.
     Replay(replay::ReplayArgs),
+    /// Compare two replays of a log.
+    Diff(diff::DiffArgs),
     /// Show how a response came about.
     Explain(explain::ExplainArgs),
     /// Show the histories that are kept, and why entries left them.
@@ -128,6 +132,7 @@ impl Command {
             Self::Chat(args) => args.json,
             Self::New(args) => args.json,
             Self::Teach(args) => args.json(),
+            Self::Diff(args) => args.json,
             Self::Explain(args) => args.json,
             Self::Replay(args) => args.json,
             Self::Knowledge(args) => args.json(),
@@ -160,6 +165,7 @@ impl Command {
         match self {
             Self::Demo(args) => demo::execute(args, out).map(|()| Exit::Success),
             Self::Chat(args) => chat::execute(args, out).map(|()| Exit::Success),
+            Self::Diff(args) => diff::execute(args, out),
             Self::Explain(args) => explain::execute(args, out).map(|()| Exit::Success),
             Self::New(args) => new::execute(args, out).map(|()| Exit::Success),
             Self::Teach(args) => teach::execute(args, out).map(|()| Exit::Success),

@@ -11,6 +11,7 @@ use clap::ValueEnum;
 use serde::Serialize;
 use turnstream_console::progress::Progress;
 use turnstream_console::{Exit, InputRefused, Usage, load_config, print_json, signals};
+use turnstream_engine::commit::TracePlace;
 use turnstream_engine::config::Checks;
 use turnstream_engine::dependencies::{Dependencies, Reach};
 use turnstream_engine::metrics::{Metrics, resident_bytes};
@@ -148,6 +149,7 @@ pub fn execute(args: &ReplayArgs, out: &mut dyn Write) -> anyhow::Result<Exit> {
     // Files need no interval, and a logged turn may have any age.
     config.commit.interval_ms = 0;
     config.commit.publish_recorded = args.out_recorded.is_some();
+    config.responses.trace = TracePlace::Inline;
     config.turns.max_timestamp_skew_seconds = 0;
     let workers = args.workers.unwrap_or(config.run.workers) as usize;
 

@@ -10,6 +10,7 @@ use anyhow::Context;
 use serde::Deserialize;
 use turnstream_console::{load_config, signals};
 use turnstream_engine::cache::DiskCache;
+use turnstream_engine::commit::TracePlace;
 use turnstream_engine::config::{Config, LogKind};
 use turnstream_engine::dependencies::{Dependencies, Reach};
 use turnstream_engine::metrics::Metrics;
@@ -103,9 +104,19 @@ pub fn execute(args: &RunArgs, out: &mut (dyn Write + Send)) -> anyhow::Result<(
             let (consumer, producer) = kafka::connect(&config.log.kafka)?;
             let name = config.log.kafka.topics.name(Topic::Turns).into();
             let topic = InputTopic { name, partitions: Some(consumer.partitions()) };
+            let has_traces = consumer.has_traces();
             let ends = Ends { knowledge, ..Ends::new(consumer, producer) };
             let cache = Arc::new(DiskCache::open(&config.run)?);
-            let dependencies = Dependencies { topic, cache, ..dependencies };
+            let mut dependencies = Dependencies { topic, cache, ..dependencies };
+            if config.responses.trace == TracePlace::Topic && !has_traces {
+                tracing::warn!(
+                    topic = config.log.kafka.topics.name(Topic::Traces),
+                    "there is no such topic, so responses leave whole, as with responses.trace = \
+                     \"inline\"; create it with `deploy/kafka/topics` and start again, or say \
+                     \"inline\" or \"off\""
+                );
+                Arc::make_mut(&mut dependencies.config).responses.trace = TracePlace::Inline;
+            }
             tracing::info!(workers, "serving");
             serve(ends, &dependencies, workers, &stop)?
         }

@@ -18,6 +18,12 @@ use turnstream_ports::model::encoder::Encoder;
 use turnstream_schemas::{Action, Evidence, HandOffReason, InputId, Response, Turn};
 use turnstream_sources::phrasings::{PhrasingLine, phrasings, slug};
 
+use crate::responses::each_response;
+
+mod suggest;
+
+use suggest::{TeachSuggestArgs, suggest};
+
 /// The least cosine of a turn with a cluster's first one at which it joins the cluster.
 const ALIKE: f32 = 0.8;
 /// Sections that are shown for a cluster.
@@ -30,6 +36,7 @@ const SHOWN: usize = 4;
 #[command(after_help = "\
 Examples:
   turnstream teach list questions.jsonl responses.jsonl
+  turnstream teach suggest log.jsonl --documents store
   turnstream teach set log.jsonl c-17/t3 returns.md#refunds --phrasings taught.jsonl")]
 pub struct TeachArgs {
     #[command(subcommand)]
@@ -41,6 +48,8 @@ enum TeachCommand {
     /// List the turns that were declined, asked back or handed over because nothing was found: alike ones together,
     /// the most frequent first, with the sections and rows that were nearest.
     List(TeachListArgs),
+    /// Suggest phrasings: where an agent's reply repeats a section, the customer's turn before it asks for that section.
+    Suggest(TeachSuggestArgs),
     /// Teach that a section or row answers turns like this one, or what the response does.
     Set(TeachSetArgs),
 }
@@ -105,6 +114,7 @@ impl TeachArgs {
     pub(super) fn json(&self) -> bool {
         match &self.command {
             TeachCommand::List(args) => args.json,
+            TeachCommand::Suggest(args) => args.json,
             TeachCommand::Set(args) => args.json,
         }
     }
@@ -123,16 +133,20 @@ fn parsed_action(name: &str) -> Result<Action, String> {
 pub fn execute(args: &TeachArgs, out: &mut dyn Write) -> anyhow::Result<()> {
     match &args.command {
         TeachCommand::List(args) => list(args, out),
+        TeachCommand::Suggest(args) => suggest(args, out),
         TeachCommand::Set(args) => set(args, out),
     }
 }
 
-/// The words of each turn, by `CONVERSATION/TURN`.
-fn utterances(log: &LogOfTurns) -> anyhow::Result<HashMap<String, String>> {
+/// The words of each turn of a log, by `CONVERSATION/TURN`.
+///
+/// # Errors
+/// The log cannot be read.
+pub(crate) fn utterances(log: &Path, format: Format) -> anyhow::Result<HashMap<String, String>> {
     let refused = |error: turnstream_formats::FormatError| {
         InputRefused::new(error.to_string(), "").caused_by(error)
     };
-    let items = turnstream_formats::open(log.format, &log.log).map_err(refused)?;
+    let items = turnstream_formats::open(format, log).map_err(refused)?;
     let mut found = HashMap::new();
     for (item, offset) in items.zip(0..) {
         let turn = match item.map_err(refused)? {
@@ -194,25 +208,18 @@ fn place(evidence: &Evidence) -> Option<String> {
 }
 
 fn unanswered(args: &TeachListArgs) -> anyhow::Result<(usize, Vec<Unanswered>)> {
-    let utterances = utterances(&args.log)?;
-    let path = &args.responses;
-    let read = std::fs::read_to_string(path)
-        .map_err(|error| InputRefused::new(format!("{}: {error}", path.display()), ""))?;
+    let utterances = utterances(&args.log.log, args.log.format)?;
     let (mut responses, mut found) = (0, Vec::new());
-    for (line, at) in read.lines().zip(1..) {
-        let response: Response = serde_json::from_str(line).map_err(|error| {
-            let remedy = "responses are what `turnstream replay --out` writes, one a line";
-            InputRefused::new(format!("{}, line {at}: {error}", path.display()), remedy)
-        })?;
+    each_response(&args.responses, |_, response| {
         responses += 1;
         let turn = format!("{}/{}", response.conversation_id, response.turn_id);
-        let (Some(action), Some(text)) = (response.action, utterances.get(&turn)) else { continue };
+        let (Some(action), Some(text)) = (response.action, utterances.get(&turn)) else { return };
         if is_unanswered(&response) {
             let near =
                 response.evidence.iter().filter_map(|it| Some((it.relevance.get(), place(it)?)));
             found.push(Unanswered { turn, text: text.clone(), action, nearest: near.collect() });
         }
-    }
+    })?;
     Ok((responses, found))
 }
 
@@ -294,7 +301,7 @@ fn list(args: &TeachListArgs, out: &mut dyn Write) -> anyhow::Result<()> {
 }
 
 fn set(args: &TeachSetArgs, out: &mut dyn Write) -> anyhow::Result<()> {
-    let utterances = utterances(&args.log)?;
+    let utterances = utterances(&args.log.log, args.log.format)?;
     let text = utterances.get(&args.turn).ok_or_else(|| {
         let remedy = "turns are named by the conversation's id, a slash and the turn's id";
         Usage::new(format!("{} has no turn {}", args.log.log.display(), args.turn), remedy)

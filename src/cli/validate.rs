@@ -125,7 +125,8 @@ fn connect(dependencies: &Dependencies, checks: &mut Checks) {
         return;
     }
     let live = dependencies.config.knowledge.live.then_some(Topic::Knowledge);
-    let topics: Vec<Topic> = Topic::OF_TURNS.into_iter().chain(live).collect();
+    let topics: Vec<Topic> =
+        Topic::OF_TURNS.into_iter().chain([Topic::Traces]).chain(live).collect();
     if let Err(error) = kafka::ask(&log.kafka, &topics) {
         let (message, remedy) = parted(&error.to_string());
         checks.problem("log.kafka", message, remedy);

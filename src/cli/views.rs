@@ -68,6 +68,7 @@ struct ViewsReport<'a> {
 #[derive(Debug, Serialize)]
 struct Offsets {
     responses: BTreeMap<i32, i64>,
+    traces: BTreeMap<i32, i64>,
     knowledge: BTreeMap<i32, i64>,
     history: BTreeMap<i32, i64>,
 }
@@ -105,10 +106,10 @@ pub fn execute(args: &ViewsArgs, out: &mut dyn Write) -> anyhow::Result<()> {
     let once = args.once || config.log.kind == LogKind::Embedded;
     let mut publishing = Publishing::new(ends, &config.views, &metrics);
     publishing.run(once, &stop)?;
-    let [responses, knowledge, history] = publishing.offsets();
+    let [responses, traces, knowledge, history] = publishing.offsets();
     let report = ViewsReport {
         summary: publishing.summary(),
-        offsets: Offsets { responses, knowledge, history },
+        offsets: Offsets { responses, traces, knowledge, history },
         views: shown(publishing.rows(), args.top),
     };
     if args.json {
@@ -132,6 +133,7 @@ fn open(config: &Config) -> anyhow::Result<Ends> {
                 writer: Box::new(log.writer(Topic::Views)),
                 published: Some(follow(Topic::Views)),
                 responses: follow(Topic::Responses),
+                traces: Some(follow(Topic::Traces)),
                 knowledge: config.knowledge.live.then(|| follow(Topic::Knowledge)),
                 histories: config.views.histories.then(|| follow(Topic::History)),
             })
@@ -151,6 +153,7 @@ fn open_kafka(config: &Config) -> Result<Ends, LogError> {
         writer,
         published: Some(follow(Topic::Views)?),
         responses: follow(Topic::Responses)?,
+        traces: kafka::follow_traces(kafka)?.map(|traces| Box::new(traces) as _),
         knowledge: where_so(config.knowledge.live, Topic::Knowledge)?,
         histories: where_so(config.views.histories, Topic::History)?,
     })

@@ -25,7 +25,7 @@ use crate::tally::Tally;
 pub mod encode;
 pub mod ledger;
 
-pub use encode::{EncodedBatch, encode};
+pub use encode::{EncodedBatch, Publication, ResponsesConfig, TracePlace, encode};
 use ledger::metadata::MetadataError;
 use ledger::{Ledger, Polled};
 

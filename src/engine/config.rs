@@ -44,7 +44,7 @@ use turnstream_schemas::Stage;
 use turnstream_sources::documents::DocumentsConfig;
 use turnstream_sources::phrasings::TeachingConfig;
 
-use crate::commit::CommitConfig;
+use crate::commit::{CommitConfig, ResponsesConfig};
 use crate::metrics::MetricsConfig;
 use crate::views::ViewsConfig;
 
@@ -125,6 +125,8 @@ pub struct Config {
     pub teaching: TeachingConfig,
     /// Where turns come from and outcomes go.
     pub log: LogConfig,
+    /// How responses leave.
+    pub responses: ResponsesConfig,
     /// How often outcomes become visible.
     pub commit: CommitConfig,
     /// How the process runs.

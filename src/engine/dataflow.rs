@@ -115,7 +115,8 @@ pub fn dialogue<'scope>(
     let no = no.concat(null).concat(unneeded);
     let (selected, selection_faults) = fact_selection(needed, config.fact_selection, context);
     let grounded = selected.concat(no.map(TurnInFlight::without_knowledge));
-    let (decided, decision_faults) = decision(grounded, config.decision, context);
+    let (decided, decision_faults) =
+        decision(grounded, config.decision, &config.generation, context);
     let (integrated, integration_faults) = integration(decided, config.integration, context);
     let (drafted, generation_faults) = generation(integrated, config.generation, context);
     let (judged, consistency_faults) = consistency(drafted, config.consistency, context);

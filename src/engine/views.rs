@@ -98,6 +98,8 @@ pub struct Ends {
     pub published: Option<Box<dyn Follower>>,
     /// Responses, as far back as the log keeps them.
     pub responses: Box<dyn Follower>,
+    /// How responses came about, if the log has that.
+    pub traces: Option<Box<dyn Follower>>,
     /// Changes of the graph, if the log has them.
     pub knowledge: Option<Box<dyn Follower>>,
     /// Histories, if views count them.
@@ -258,6 +260,8 @@ impl Publishing {
         // After new changes the responses are polled without waiting, so that further changes
         // follow at once.
         let came = !learned.is_empty() || !remembered.is_empty();
+        let traces = at_once(&mut self.ends.traces)?;
+        let came = came || !traces.is_empty();
         let responses = self.ends.responses.poll(if came { Duration::ZERO } else { wait })?;
         let came = came || !responses.is_empty();
         for record in learned {
@@ -272,14 +276,21 @@ impl Publishing {
         for record in remembered {
             self.remember(&record);
         }
-        for record in responses {
+        // A response left whole, or in brief with its trace beside it: it counts once either way.
+        let responses = responses.into_iter().map(|record| (Topic::Responses, record));
+        let traces = traces.into_iter().map(|record| (Topic::Traces, record));
+        for (topic, record) in responses.chain(traces) {
             let value = record.value.as_deref().unwrap_or_default();
             match serde_json::from_slice::<Response>(value) {
                 Ok(response) => {
-                    self.views.insert(record.partition, &response);
-                    self.summary.responses += 1;
+                    if topic == Topic::Traces {
+                        self.views.insert_trace(record.partition, &response);
+                    } else {
+                        self.views.insert(record.partition, &response);
+                        self.summary.responses += 1;
+                    }
                 }
-                Err(error) => self.refuse(Topic::Responses, &record, &error),
+                Err(error) => self.refuse(topic, &record, &error),
             }
         }
         if came {
@@ -289,8 +300,8 @@ impl Publishing {
             self.check_bounds()?;
         }
         self.tell();
-        let Ends { responses, knowledge, histories, .. } = &self.ends;
-        let mut others = [knowledge, histories].into_iter().flatten();
+        let Ends { responses, traces, knowledge, histories, .. } = &self.ends;
+        let mut others = [traces, knowledge, histories].into_iter().flatten();
         Ok(others.all(|it| it.has_caught_up()) && responses.has_caught_up())
     }
 
@@ -351,12 +362,12 @@ impl Publishing {
         &self.rows
     }
 
-    /// The next offset to count, per partition of responses, of knowledge and of histories.
-    pub fn offsets(&self) -> [BTreeMap<i32, i64>; 3] {
-        let Ends { responses, knowledge, histories, .. } = &self.ends;
-        let [knowledge, histories] = [knowledge, histories]
+    /// The next offset to count, per partition of responses, of traces, of knowledge and of histories.
+    pub fn offsets(&self) -> [BTreeMap<i32, i64>; 4] {
+        let Ends { responses, traces, knowledge, histories, .. } = &self.ends;
+        let [traces, knowledge, histories] = [traces, knowledge, histories]
             .map(|it| it.as_ref().map(|it| it.positions()).unwrap_or_default());
-        [responses.positions(), knowledge, histories]
+        [responses.positions(), traces, knowledge, histories]
     }
 
     fn check_bounds(&self) -> Result<(), ViewsError> {
@@ -385,6 +396,7 @@ impl Publishing {
             entries: self.views.remembered() as u64,
             lag: [
                 lag(&*self.ends.responses),
+                self.ends.traces.as_ref().map_or(0, |traces| lag(&**traces)),
                 self.ends.knowledge.as_ref().map_or(0, |knowledge| lag(&**knowledge)),
                 self.ends.histories.as_ref().map_or(0, |histories| lag(&**histories)),
             ],

@@ -30,7 +30,8 @@ use turnstream_operators::timers::Timers;
 use turnstream_ports::panics::at_work;
 use turnstream_schemas::RequestId;
 
-use crate::commit::{Report, encode};
+use crate::commit::{Publication, Report, encode};
+use crate::config::Config;
 use crate::dataflow::dialogue;
 use crate::dependencies::Dependencies;
 use crate::knowledge_feed::{BATCHES_AHEAD, FedWorkers, Reading};
@@ -75,7 +76,8 @@ impl Core {
         clock: Clock,
     ) -> Self {
         let timers = Timers::default();
-        let publish_recorded = dependencies.config.commit.publish_recorded;
+        let Config { responses, commit, .. } = &*dependencies.config;
+        let publication = Publication { trace: responses.trace, recorded: commit.publish_recorded };
         let Inlet { inputs: inlet, changes } = inlet;
         let knowledge = Knowledge::new(Arc::clone(&dependencies.graph));
         let counts = Arc::clone(&dependencies.live);
@@ -85,7 +87,7 @@ impl Core {
             let probe = ProbeHandle::new();
             let context = dependencies.stage_context(knowledge.clone(), clock, timers.clone());
             let finished = dialogue(inputs, dependencies, &context);
-            outputs(finished, outlet, publish_recorded).probe_with(&probe);
+            outputs(finished, outlet, publication).probe_with(&probe);
             Self { timers, probe, knowledge, waker, learner }
         })
     }
@@ -167,14 +169,14 @@ fn inputs<'scope>(
 fn outputs(
     finished: StreamVec<'_, Epoch, Finished>,
     outlet: Sender<Report>,
-    publish_recorded: bool,
+    publication: Publication,
 ) -> StreamVec<'_, Epoch, ()> {
     finished.unary(Pipeline, "outputs", move |_, _| {
         move |input, output: &mut OutputBuilderSession<'_, Epoch, CapacityContainerBuilder<Vec<()>>>| {
             input.for_each(|capability, finished| {
                 let _progress = output.session(&capability);
                 for inputs in finished.drain(..) {
-                    let ended = at_work(first_of(&inputs), || encode(inputs, publish_recorded));
+                    let ended = at_work(first_of(&inputs), || encode(inputs, publication));
                     // The committer is gone only when the process is about to stop. The next start
                     // reads again what was not committed.
                     let _ = outlet.send(Report::Ended(Box::new(ended)));

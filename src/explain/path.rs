@@ -38,6 +38,18 @@ pub fn tree(response: &Response, shown: &Shown<'_>) -> Tree {
         .and(Ink::Quiet, whose(response));
     let prompts = shown.asked.iter().map(|asked| asked.tree(response));
     let prompts = Tree::leaf(Text::new(Ink::Label, "prompts")).with(prompts);
+    let head = Tree::leaf(head).and(Text::new(Ink::Good, &*response.text));
+    if response.brief {
+        let branches = [
+            said(response, spoken),
+            decision(response),
+            Some(answer(response)),
+            degraded(&response.degraded),
+            extra(response),
+            Some(left_out()),
+        ];
+        return head.with(branches.into_iter().flatten());
+    }
     let branches = [
         said(response, spoken),
         Some(history(response, spoken)),
@@ -55,7 +67,7 @@ pub fn tree(response: &Response, shown: &Shown<'_>) -> Tree {
         extra(response),
         (!prompts.is_leaf()).then_some(prompts),
     ];
-    Tree::leaf(head).and(Text::new(Ink::Good, &*response.text)).with(branches.into_iter().flatten())
+    head.with(branches.into_iter().flatten())
 }
 
 /// The turn and conversation that the response answers.
@@ -202,7 +214,18 @@ fn answer(response: &Response) -> Tree {
         let kind = confidence_kind(confidence.kind);
         text = text.and(Ink::Quiet, format!(", confidence {:.2} ({kind})", confidence.value));
     }
-    Tree::leaf(text)
+    let from = response.citations.iter().map(|of| match &of.title {
+        Some(title) => format!("from {} “{title}”", of.id.0),
+        None => format!("from {}", of.id.0),
+    });
+    from.fold(Tree::leaf(text), |tree, from| tree.and(Text::new(Ink::Quiet, from)))
+}
+
+/// What is there instead of the path in a record that leaves it out.
+fn left_out() -> Tree {
+    let what = "how it came about is in no record here: the response left in brief, and its trace was \
+                not written, or is gone";
+    Tree::leaf(Text::new(Ink::Careful, what))
 }
 
 fn evicted(evicted: &[Evicted], spoken: &Spoken) -> Option<Tree> {

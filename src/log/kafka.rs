@@ -72,7 +72,7 @@ pub use asking::ask;
 pub use checks::SettingProblem;
 pub use config::{ClientSettings, KafkaConfig, KafkaTopics};
 pub use consumer::KafkaConsumer;
-pub use follow::{KafkaFollower, follow};
+pub use follow::{KafkaFollower, follow, follow_traces};
 pub use recovery::KafkaProducer;
 pub use write::{KafkaWriter, publish, write};
 
@@ -125,7 +125,7 @@ impl Outside {
         client
             .subscribe(&[turns])
             .map_err(|source| failed(&format!("subscribing to topic `{turns}`"), source))?;
-        Ok((KafkaConsumer::new(client, config, fit.partitions), producer))
+        Ok((KafkaConsumer::new(client, config, fit), producer))
     }
 }
 

@@ -61,6 +61,8 @@ pub enum Topic {
     Turns,
     /// Responses.
     Responses,
+    /// How responses came about. It may be missing: responses then leave whole.
+    Traces,
     /// Inputs that ended without a response.
     Recorded,
     /// Inputs that could not be served.
@@ -77,9 +79,10 @@ pub enum Topic {
 
 impl Topic {
     /// All topics.
-    pub const ALL: [Self; 7] = [
+    pub const ALL: [Self; 8] = [
         Self::Turns,
         Self::Responses,
+        Self::Traces,
         Self::Recorded,
         Self::DeadLetters,
         Self::History,
@@ -87,7 +90,8 @@ impl Topic {
         Self::Views,
     ];
 
-    /// The topics of inputs and their outcomes. All have the same number of partitions.
+    /// The topics of inputs and their outcomes, without which nothing is served. All have the same
+    /// number of partitions, and so has [`Self::Traces`] where it is there.
     pub const OF_TURNS: [Self; 5] =
         [Self::Turns, Self::Responses, Self::Recorded, Self::DeadLetters, Self::History];
 
@@ -101,6 +105,7 @@ impl Topic {
         match self {
             Self::Turns => "turns",
             Self::Responses => "responses",
+            Self::Traces => "traces",
             Self::Recorded => "recorded",
             Self::DeadLetters => "dead-letters",
             Self::History => "history",

@@ -193,6 +193,57 @@ fn a_new_company_is_answered_for_at_once() {
     assert_eq!(said("q08.1").0, Action::HandOff);
 }
 
+#[test]
+fn what_agents_answered_suggests_phrasings() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let at = |name: &str| folder.path().join(name);
+    let run = |args: &[&str]| {
+        let ended = turnstream(args).output().expect("it starts");
+        let errors = String::from_utf8_lossy(&ended.stderr);
+        assert!(ended.status.success(), "{args:?}: {errors}");
+        let said = String::from_utf8(ended.stdout).expect("UTF-8");
+        said.lines().map(|line| serde_json::from_str(line).unwrap_or_default()).collect::<Vec<_>>()
+    };
+    let said = [
+        ("a", "user", "my nan's lamp came with a crack and she hates it"),
+        ("a", "system", "She can send it back within 30 days of the day it arrives."),
+        // What follows is no answer to another turn.
+        ("a", "system", "The shop in Harbour Street is open from ten to six."),
+        ("b", "user", "and where would i leave the van"),
+        ("b", "system", "There's a car park behind the house, the first hour is free."),
+        ("c", "user", "is Ines in today"),
+        ("c", "system", "I will go and ask her, give me a moment please."),
+        ("d", "user", "cheers"),
+        ("d", "system", "Parking!"),
+    ];
+    let turn = |(conversation, speaker, text): (&str, &str, &str)| json!({ "conversation_id": conversation, "speaker": speaker, "text": text });
+    let log: String = said.into_iter().map(|it| format!("{}\n", turn(it))).collect();
+    std::fs::create_dir(at("pages")).expect("a folder");
+    for (name, content) in
+        [("pages/returns.md", RETURNS), ("pages/visits.md", VISITS), ("log.jsonl", &*log)]
+    {
+        std::fs::write(at(name), content).expect("written");
+    }
+    let (pages, store, taught) = (at("pages"), at("store"), at("taught.jsonl"));
+    run(&["documents", "import", text(&pages), "--out", text(&store), "--encoder", "none"]);
+    let (log, store, file) = (at("log.jsonl"), text(&store), text(&taught));
+    let suggest = ["teach", "suggest", text(&log), "--documents", store, "--phrasings", file];
+    let found = run(&[&suggest[..], &["--json", "--add"]].concat());
+    let suggested = |line: &Value| (line["text"].clone(), line["gold"].clone());
+    let expected = [
+        (json!(said[0].2), json!("returns.md#how-long-you-have")),
+        (json!(said[3].2), json!("visits.md#parking")),
+    ];
+    let (counts, found) = found.split_last().expect("counts");
+    assert_eq!(found.iter().map(suggested).collect::<Vec<_>>(), expected);
+    assert_eq!(counts, &json!({ "replies": 4, "suggested": 2 }));
+    let taught = std::fs::read_to_string(&taught).expect("phrasings");
+    let taught = taught.lines().map(|line| serde_json::from_str(line).expect("JSON"));
+    assert_eq!(taught.map(|line: Value| suggested(&line)).collect::<Vec<_>>(), expected);
+    let again = run(&[&suggest[..], &["--json"]].concat());
+    assert_eq!(again.last(), Some(&json!({ "replies": 4, "suggested": 0 })), "all are known");
+}
+
 fn what_nothing_answered_is_listed_and_taught(log: &Path, responses: &Path, phrasings: &Path) {
     let run = |args: &[&str]| turnstream(&[&["teach"], args].concat()).output().expect("it starts");
     let listed = run(&["list", text(log), text(responses), "--json"]);

@@ -49,7 +49,7 @@ pub(crate) fn prompted_generation(folder: &Path) -> (ScriptedServer, String) {
 
 #[test]
 fn a_pipe_is_answered_line_by_line_with_the_defaults() {
-    let typed = "What do I need to bake bread?\n\nthank you\n/explain\n/prompts\n/nothing\n";
+    let typed = "What is bread made of?\n\nthank you\n/explain\n/prompts\n/nothing\n";
     let output = chat(&["--persona", "I live by the sea."], typed);
     let shown = String::from_utf8(output.stdout).expect("UTF-8");
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
@@ -61,7 +61,7 @@ fn a_pipe_is_answered_line_by_line_with_the_defaults() {
     for part in ["─ gate no retrieval: score 0.", "threshold 0.50", "─ turn thank you"] {
         assert!(shown.contains(part), "`{part}` is missing in\n{shown}");
     }
-    assert!(shown.contains("\"What do I need to bake bread?\""), "it is recalled: {shown}");
+    assert!(shown.contains("\"What is bread made of?\""), "it is recalled: {shown}");
     assert!(shown.contains("(no language model was asked"), "{shown}");
     assert!(shown.contains("(no command is called /nothing"), "{shown}");
 

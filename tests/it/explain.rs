@@ -48,7 +48,9 @@ fn replayed(folder: &Path, turns: usize, more: &[&str]) -> Vec<Response> {
 #[test]
 fn any_response_of_a_file_can_be_explained() {
     let folder = tempfile::tempdir().expect("a folder");
-    let responses = replayed(folder.path(), 4, &[]);
+    let graph = file(folder.path(), "graph.toml");
+    std::fs::write(&graph, "[sources.graph]\nkind = \"graph\"\nspeak = true\n").expect("written");
+    let responses = replayed(folder.path(), 4, &["--config", &graph]);
     let (out, log) = (file(folder.path(), "responses.jsonl"), file(folder.path(), "log.jsonl"));
     let json = |args: &[&str]| -> Value {
         let printed = succeeded(&[&["explain", &out, "--json"], args].concat());

@@ -283,7 +283,7 @@ fn histories_go_into_a_kafka_that_nobody_serves() {
         assert!(std::time::Instant::now() < deadline, "{}", engine.log_end());
         std::thread::sleep(std::time::Duration::from_millis(100));
     }
-    for read in read_all(&broker, "responses") {
+    for read in read_all(&broker, "traces") {
         let response: Response =
             serde_json::from_slice(&read.value.expect("a value")).expect("a response");
         let recalled: Vec<&str> =

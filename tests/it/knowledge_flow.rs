@@ -198,10 +198,10 @@ fn until_answered(broker: &Broker, count: usize) {
 fn responses(broker: &Broker) -> Vec<(String, Response)> {
     let parse = |read: Read| {
         let value = read.value.expect("a response");
-        let at = format!("responses-{}-{}", read.partition, read.offset);
+        let at = format!("traces-{}-{}", read.partition, read.offset);
         (at, serde_json::from_slice(&value).expect("a response"))
     };
-    read_all(broker, "responses").into_iter().map(parse).collect()
+    read_all(broker, "traces").into_iter().map(parse).collect()
 }
 
 /// Behind the last change of each partition.

@@ -68,7 +68,7 @@ fn answers(config: &Config, turns: &[Value]) -> Vec<Response> {
     let dependencies = Dependencies::new(config).expect("parts");
     let summary = serve(ends, &dependencies, 1, &AtomicBool::new(false)).expect("the log ends");
     assert!(summary.tally.is_conserved(), "{:?}", summary.tally);
-    let records = log.read(Topic::Responses, 0, 0, 100, Isolation::ReadCommitted).expect("read");
+    let records = log.read(Topic::Traces, 0, 0, 100, Isolation::ReadCommitted).expect("read");
     let values = records.into_iter().filter_map(|record| record.value);
     values.map(|value| serde_json::from_slice(&value).expect("a response")).collect()
 }

@@ -9,6 +9,7 @@ mod cache_folder;
 mod chat;
 mod crash;
 mod demo;
+mod diff;
 mod documents;
 mod documents_flow;
 mod draining;

@@ -93,7 +93,7 @@ fn answered(turns: &[(&str, &[&str])]) -> (Vec<Response>, String) {
     let summary = serve(ends, &parts, 2, &AtomicBool::new(false)).expect("the log ends");
     assert!(summary.tally.is_conserved());
 
-    let records = log.read(Topic::Responses, 0, 0, usize::MAX, Isolation::ReadCommitted);
+    let records = log.read(Topic::Traces, 0, 0, usize::MAX, Isolation::ReadCommitted);
     let records = records.expect("read").into_iter().filter_map(|record| record.value);
     let records: Vec<Value> =
         records.map(|value| serde_json::from_slice(&value).expect("JSON")).collect();

@@ -87,7 +87,11 @@ fn parse<T: serde::de::DeserializeOwned>(lines: &str) -> Vec<T> {
 fn real_dialogues_keep_every_promise() {
     let folder = tempfile::tempdir().expect("a folder");
     let Some(log) = dialogues(folder.path(), DIALOGUES) else { return };
-    let run = replay(&log, folder.path(), "one", &[]);
+    // The graph says what was selected, and not only what is asked for.
+    let config = folder.path().join("graph.toml");
+    std::fs::write(&config, "[sources.graph]\nkind = \"graph\"\nspeak = true\n").expect("written");
+    let config = config.to_str().expect("text");
+    let run = replay(&log, folder.path(), "one", &["--config", config]);
     let turns = turns(&log);
     let responses: Vec<Response> = parse(&run.responses);
     let recorded: Vec<Recorded> = parse(&run.recorded);

@@ -221,8 +221,9 @@ fn recounted(log: &EmbeddedLog) -> BTreeMap<ViewKey, u64> {
         let value = record.value.expect("a response");
         (record.partition, serde_json::from_slice(&value).expect("a response"))
     };
-    let responses: Vec<_> = read(log, Topic::Responses).into_iter().map(response).collect();
-    let mut rows = recount::recount(&responses, &[]);
+    let [responses, traces] = [Topic::Responses, Topic::Traces]
+        .map(|topic| read(log, topic).into_iter().map(response).collect::<Vec<_>>());
+    let mut rows = recount::recount(&responses, &traces, &[]);
     let told = |record: Record| (record.partition, record.key.expect("a key"), record.value);
     let histories: Vec<_> = read(log, Topic::History).into_iter().map(told).collect();
     rows.extend(recount::recount_histories(&histories));
@@ -316,18 +317,19 @@ impl ViewsSite<'_> {
         wait("every answer", || read_all(self.broker, "responses").len() >= count);
     }
 
-    fn responses(&self) -> Vec<(i32, turnstream_schemas::Response)> {
+    /// The responses, or how they came about.
+    fn responses(&self, topic: &str) -> Vec<(i32, turnstream_schemas::Response)> {
         let parse = |read: Read| {
             let value = read.value.expect("a response");
             (read.partition, serde_json::from_slice(&value).expect("a response"))
         };
-        read_all(self.broker, "responses").into_iter().map(parse).collect()
+        read_all(self.broker, topic).into_iter().map(parse).collect()
     }
 
     /// The facts that ground responses so far.
     fn used_facts(&self) -> Vec<FactKey> {
         let mut used = BTreeSet::new();
-        for (_, response) in self.responses() {
+        for (_, response) in self.responses("traces") {
             for evidence in response.evidence.into_iter().filter(|evidence| evidence.selected) {
                 let Some(fact) = evidence.fact else { continue };
                 let source = evidence.source.0;
@@ -364,7 +366,8 @@ impl ViewsSite<'_> {
         };
         let changes: Vec<Change> =
             read_all(self.broker, "knowledge").into_iter().map(change).collect();
-        let mut rows = recount::recount(&self.responses(), &changes);
+        let mut rows =
+            recount::recount(&self.responses("responses"), &self.responses("traces"), &changes);
         let told = |read: Read| (read.partition, read.key.expect("a key"), read.value);
         let histories: Vec<_> = read_all(self.broker, "history").into_iter().map(told).collect();
         rows.extend(recount::recount_histories(&histories));

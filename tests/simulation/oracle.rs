@@ -7,7 +7,9 @@ use turnstream_engine::config::Config;
 use turnstream_log::embedded::{EmbeddedLog, Isolation};
 use turnstream_log::{Record, Topic, letters};
 use turnstream_operators::stage::OnFailure;
-use turnstream_schemas::{EntryKey, HistoryEntry, Outcome, RecordedReason, ScopeRecord, Stage};
+use turnstream_schemas::{
+    BriefResponse, EntryKey, HistoryEntry, Outcome, RecordedReason, Response, ScopeRecord, Stage,
+};
 
 use crate::history::History;
 use crate::workload::{Said, Sent, Workload};
@@ -45,10 +47,11 @@ impl Oracle {
         for partition in 0..workload.partitions {
             // An open transaction of a dead process may block one topic and not the others.
             let settled = |topic| log.stable_end(topic, partition) == log.end(topic, partition);
-            if OUTCOMES.into_iter().all(settled) {
+            if OUTCOMES.into_iter().chain([Topic::Traces]).all(settled) {
                 OUTCOMES
                     .into_iter()
                     .for_each(|topic| seen.extend(self.read(log, workload, (topic, partition))));
+                self.complete(log, partition, &seen);
             }
         }
         self.check_order(workload, &seen);
@@ -80,6 +83,31 @@ impl Oracle {
             seen.push(place);
         }
         seen
+    }
+
+    /// Puts new traces in the place of the responses that left in brief. Each of those has one, which
+    /// became visible with it and says the same.
+    fn complete(&mut self, log: &EmbeddedLog, partition: i32, seen: &[Place]) {
+        let next = self.next.entry((Topic::Traces, partition)).or_default();
+        let read = log.read(Topic::Traces, partition, *next, usize::MAX, Isolation::ReadCommitted);
+        for record in read.expect("read") {
+            *next = record.offset + 1;
+            let trace: Response = serde_json::from_slice(record.value.as_deref().expect("a value"))
+                .expect("a response");
+            let place = (trace.input.partition, trace.input.offset);
+            let Some((Outcome::Response(response), brief)) = self.ended.get_mut(&place) else {
+                panic!("no response to {place:?}, and its trace is there");
+            };
+            assert!(response.brief, "{place:?} is traced twice, or left whole");
+            let expected = serde_json::to_vec(&BriefResponse::from(&trace)).expect("JSON");
+            assert_eq!(brief.value, Some(expected), "{place:?}");
+            assert_eq!((&brief.key, &brief.headers), (&record.key, &record.headers), "{place:?}");
+            **response = trace;
+        }
+        let untraced = seen.iter().find(
+            |place| matches!(&self.ended[*place].0, Outcome::Response(response) if response.brief),
+        );
+        assert!(untraced.is_none(), "no trace of {untraced:?}");
     }
 
     /// Checks that all newly seen inputs of a scope come after those seen before. A superseded turn

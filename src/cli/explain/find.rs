@@ -1,7 +1,5 @@
 //! Finds the wanted response in a file, on standard input or on a log.
 
-use std::fs::File;
-use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -12,6 +10,7 @@ use turnstream_log::{Follower, LogError, Topic, kafka};
 use turnstream_schemas::Response;
 
 use super::ExplainArgs;
+use crate::responses::each_response;
 
 /// How long one poll of a topic waits.
 const POLL: Duration = Duration::from_millis(100);
@@ -95,7 +94,7 @@ impl Source {
         Ok(Self::Embedded(EmbeddedLog::in_directory(directory, &config.log.embedded)?))
     }
 
-    /// The wanted response. If several match, the latest.
+    /// The wanted response, with its trace where there is one. If several match, the latest.
     ///
     /// # Errors
     /// There is none, or the responses cannot be read.
@@ -114,32 +113,32 @@ impl Source {
                 }
             })?,
         }
-        found.ok_or_else(|| wanted.missing().into())
+        let found = found.ok_or_else(|| wanted.missing())?;
+        if !found.brief {
+            return Ok(found);
+        }
+        let (mut trace, id) = (None, found.response_id.as_str());
+        match self {
+            Self::Embedded(log) => {
+                latest(&mut log.follower(Topic::Traces), &Wanted::OfId(id), &mut trace)?;
+            }
+            Self::Kafka(config) => {
+                if let Some(mut traces) = kafka::follow_traces(config)? {
+                    latest(&mut traces, &Wanted::OfId(id), &mut trace)?;
+                }
+            }
+            Self::File(_) | Self::StandardInput => {}
+        }
+        Ok(trace.unwrap_or(found))
     }
 
     /// Passes on every response of a file with its line. A topic gives none.
-    pub(super) fn each(&self, mut take: impl FnMut(u64, Response)) -> Result<(), InputRefused> {
-        let (lines, path): (Box<dyn BufRead>, _) = match self {
-            Self::File(path) => {
-                let refused = |error| InputRefused::new(format!("{}: {error}", path.display()), "");
-                let file = File::open(path).map_err(refused)?;
-                (Box::new(BufReader::new(file)), path.display().to_string())
-            }
-            Self::StandardInput => (Box::new(std::io::stdin().lock()), "standard input".to_owned()),
-            Self::Embedded(_) | Self::Kafka(_) => return Ok(()),
-        };
-        for (line, at) in lines.lines().zip(1..) {
-            let refused = |error: String| {
-                let remedy = "responses are what `turnstream replay --out` writes, one a line";
-                InputRefused::new(format!("{path}, line {at}: {error}"), remedy)
-            };
-            let line = line.map_err(|error| refused(error.to_string()))?;
-            if line.trim().is_empty() {
-                continue;
-            }
-            take(at, serde_json::from_str(&line).map_err(|error| refused(error.to_string()))?);
+    pub(super) fn each(&self, take: impl FnMut(u64, Response)) -> Result<(), InputRefused> {
+        match self {
+            Self::File(path) => each_response(path, take),
+            Self::StandardInput => each_response(Path::new("-"), take),
+            Self::Embedded(_) | Self::Kafka(_) => Ok(()),
         }
-        Ok(())
     }
 }
 

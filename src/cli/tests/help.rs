@@ -15,6 +15,16 @@ fn walk(command: &Command, path: &str, visit: &mut dyn FnMut(&str, &mut Command)
     }
 }
 
+/// The line up to the first of these characters outside of quotes.
+fn unquoted(line: &str, ends: [char; 3]) -> &str {
+    let mut quoted = false;
+    let end = line.find(|at: char| {
+        quoted ^= at == '"';
+        !quoted && ends.contains(&at)
+    });
+    &line[..end.unwrap_or(line.len())]
+}
+
 /// Checks that every command below `path` has examples in its help, which `parses` accepts. Returns
 /// their number.
 pub(crate) fn examples_parse(
@@ -34,8 +44,8 @@ pub(crate) fn examples_parse(
             // Removes variables before the command, and redirections and remarks after it.
             let line = example.trim();
             let line = line.find("turnstream ").map_or(line, |at| &line[at..]);
-            let line = line.split(['>', '|', '<']).next();
-            let line = line.unwrap_or_default().split("  ").next().unwrap_or_default().trim();
+            let line = unquoted(line, ['>', '|', '<']);
+            let line = line.split("  ").next().unwrap_or_default().trim();
             assert!(line.starts_with(path), "`{path} --help` shows `{line}`");
             assert!(parses(line), "`{path} --help` shows `{line}`, which is refused");
             seen += 1;

@@ -1,13 +1,45 @@
 //! Encodes finished inputs for the log, and counts them.
 
-use std::sync::Arc;
-
-use serde::Serialize;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
 use turnstream_log::{Output, Topic, evictions, letters};
 use turnstream_operators::flow::{Finished, Original};
-use turnstream_schemas::{ConversationId, HistoryChange, InputId, Outcome, UserId};
+use turnstream_schemas::{BriefResponse, ConversationId, HistoryChange, InputId, Outcome, UserId};
 
 use crate::tally::Tally;
+
+/// How responses leave.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct ResponsesConfig {
+    /// Where the record goes that says how a response came about: what was recalled, demanded, found and
+    /// selected. `topic`: to the topic `traces`, and `responses` has in brief what whoever shows it needs
+    /// (where Kafka has no such topic, as `inline`); `inline`: to `responses` itself; `off`: nowhere, so that
+    /// `turnstream explain` and `turnstream views` know nothing of it. `replay` and `chat` are always `inline`.
+    pub trace: TracePlace,
+}
+
+/// Where it is written how a response came about.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum TracePlace {
+    /// On a topic of its own.
+    #[default]
+    Topic,
+    /// With the response.
+    Inline,
+    /// Nowhere.
+    Off,
+}
+
+/// What is written of outcomes.
+#[derive(Clone, Copy, Debug)]
+pub struct Publication {
+    /// Where it is written how a response came about.
+    pub trace: TracePlace,
+    /// Whether recorded turns are written.
+    pub recorded: bool,
+}
 
 /// Inputs that ended together, encoded. One transaction holds all of it.
 #[derive(Clone, Debug)]
@@ -24,8 +56,8 @@ pub struct EncodedBatch {
     pub tally: Tally,
 }
 
-/// Encodes finished inputs. Without `publish_recorded`, recorded turns are not written.
-pub fn encode(finished: Finished, publish_recorded: bool) -> EncodedBatch {
+/// Encodes finished inputs.
+pub fn encode(finished: Finished, publication: Publication) -> EncodedBatch {
     let Finished { partition, generation, outcomes, changes } = finished;
     let mut tally = Tally::default();
     let mut offsets = Vec::with_capacity(outcomes.len());
@@ -35,7 +67,7 @@ pub fn encode(finished: Finished, publish_recorded: bool) -> EncodedBatch {
         headers.clone_from(&original.headers);
         tally.count(&outcome);
         offsets.push(outcome.input().offset);
-        outputs.extend(outcome_output(&outcome, &original, publish_recorded));
+        write_outcome(&outcome, &original, publication, &mut outputs);
     }
     // The last input of the group caused all changes.
     let caused = Output {
@@ -50,23 +82,33 @@ pub fn encode(finished: Finished, publish_recorded: bool) -> EncodedBatch {
     EncodedBatch { partition, generation, offsets, outputs, tally }
 }
 
-fn outcome_output(
+fn write_outcome(
     outcome: &Outcome,
-    original: &Arc<Original>,
-    publish_recorded: bool,
-) -> Option<Output> {
+    original: &Original,
+    publication: Publication,
+    outputs: &mut Vec<Output>,
+) {
     match outcome {
         Outcome::Response(response) => {
-            let (input, conversation) = (&response.input, response.conversation_id.as_str());
-            Some(answer_output(Topic::Responses, (input, Some(conversation)), response, original))
+            let of = (&response.input, Some(response.conversation_id.as_str()));
+            if publication.trace == TracePlace::Inline {
+                outputs.push(answer_output(Topic::Responses, of, response, original));
+                return;
+            }
+            let brief = BriefResponse::from(&**response);
+            outputs.push(answer_output(Topic::Responses, of, &brief, original));
+            if publication.trace == TracePlace::Topic {
+                outputs.push(answer_output(Topic::Traces, of, response, original));
+            }
         }
-        Outcome::Recorded(recorded) => publish_recorded.then(|| {
+        Outcome::Recorded(recorded) if publication.recorded => {
             let conversation = recorded.conversation_id.as_ref().map(ConversationId::as_str);
             // A demand to forget a user has a user and no conversation.
             let id = conversation.or(recorded.user_id.as_ref().map(UserId::as_str));
-            answer_output(Topic::Recorded, (&recorded.input, id), recorded, original)
-        }),
-        Outcome::DeadLetter(letter) => Some(letters::encode(letter)),
+            outputs.push(answer_output(Topic::Recorded, (&recorded.input, id), recorded, original));
+        }
+        Outcome::Recorded(_) => {}
+        Outcome::DeadLetter(letter) => outputs.push(letters::encode(letter)),
     }
 }
 
@@ -107,11 +149,13 @@ fn json(record: &impl Serialize) -> Vec<u8> {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use turnstream_operators::ingest::dead_letter;
     use turnstream_schemas::outcome::Bytes;
     use turnstream_schemas::{
         EntryKey, Evicted, EvictionReason, Fault, FaultKind, Header, Recorded, RecordedReason,
-        Scope, Score, Stage,
+        Response, Scope, Score, Stage,
     };
 
     use super::*;
@@ -157,7 +201,8 @@ mod tests {
             ],
             changes: vec![HistoryChange::Gone { key, evicted: Some(Box::new(evicted.clone())) }],
         };
-        let ended = encode(finished.clone(), true);
+        let publication = Publication { trace: TracePlace::Topic, recorded: true };
+        let ended = encode(finished.clone(), publication);
         assert_eq!(ended.offsets, [7, 8]);
         let topics: Vec<_> = ended.outputs.iter().map(|output| output.topic).collect();
         assert_eq!(topics, [Topic::DeadLetters, Topic::Recorded, Topic::History]);
@@ -167,6 +212,48 @@ mod tests {
         }
         assert_eq!(ended.outputs[2].key.as_deref(), Some(&br#"{"scope":"default/c"}"#[..]));
         assert_eq!(evictions::decode(&ended.outputs[2].headers), Some(evicted), "and why");
-        assert_eq!(encode(finished, false).outputs.len(), 2, "recorded outcomes may stay off");
+        let publication = Publication { recorded: false, ..publication };
+        assert_eq!(
+            encode(finished, publication).outputs.len(),
+            2,
+            "recorded outcomes may stay off"
+        );
+    }
+
+    #[test]
+    fn how_a_response_came_about_goes_where_it_is_wanted() {
+        let fixture = include_str!("../../../tests/fixtures/records/v1/response.json");
+        let whole: Response = serde_json::from_str(fixture).unwrap();
+        let whole = Response { brief: false, ..whole };
+        let written = |trace| {
+            let finished = Finished {
+                partition: whole.input.partition,
+                generation: 1,
+                outcomes: vec![(Outcome::Response(Box::new(whole.clone())), Arc::default())],
+                changes: Vec::new(),
+            };
+            let ended = encode(finished, Publication { trace, recorded: true });
+            assert_eq!((ended.offsets.len(), ended.tally.responses), (1, 1));
+            let outputs = ended.outputs.into_iter();
+            let read = |output: Output| {
+                assert_eq!(output.key.as_deref(), Some(whole.conversation_id.as_str().as_bytes()));
+                let response: Response = serde_json::from_slice(&output.value.unwrap()).unwrap();
+                (output.topic, response)
+            };
+            outputs.map(read).collect::<Vec<_>>()
+        };
+        assert_eq!(written(TracePlace::Inline), [(Topic::Responses, whole.clone())]);
+        let both = written(TracePlace::Topic);
+        let [(Topic::Responses, brief), (Topic::Traces, trace)] = &both[..] else {
+            panic!("{both:?}")
+        };
+        assert_eq!(trace, &whole);
+        assert!(brief.brief && brief.evidence.is_empty() && brief.demand == Default::default());
+        let same = |of: &Response| {
+            let Response { text, citations, action, degraded, metadata, extra, .. } = of.clone();
+            (of.response_id.clone(), text, citations, action, degraded, metadata, extra)
+        };
+        assert_eq!(same(brief), same(&whole));
+        assert_eq!(written(TracePlace::Off), [(Topic::Responses, brief.clone())]);
     }
 }

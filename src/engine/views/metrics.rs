@@ -36,8 +36,8 @@ pub struct Counted {
     pub statements: u64,
     /// Remembered entries of histories and records of scopes.
     pub entries: u64,
-    /// Offsets left to read of responses, of knowledge and of histories.
-    pub lag: [u64; 3],
+    /// Offsets left to read of responses, of traces, of knowledge and of histories.
+    pub lag: [u64; 4],
 }
 
 /// The metrics of one process. All clones share them.
@@ -119,13 +119,13 @@ impl Observed for ViewsMetrics {
     }
 
     fn ready(&self) -> Vec<Check> {
-        let (caught_up, [responses, knowledge, histories]) = {
+        let (caught_up, [responses, traces, knowledge, histories]) = {
             let seen = self.seen();
             (seen.counted.summary.caught_up, seen.counted.lag)
         };
         let left = format!(
-            "{responses} responses, {knowledge} changes to the knowledge and {histories} to \
-             histories are left to count"
+            "{responses} responses, {traces} traces, {knowledge} changes to the knowledge and \
+             {histories} to histories are left to count"
         );
         vec![self.live(), Check::new("caught_up", caught_up, left)]
     }
@@ -156,9 +156,9 @@ impl Collector for ViewsCollector {
         });
         gauges(&mut encoder, ("views_top_count", help), ranks)?;
         let help = "Offsets between what was counted of a topic and its end";
-        let lags = [("responses", lag[0]), ("knowledge", lag[1]), ("history", lag[2])];
-        let lags = lags.map(|(topic, lag)| ([("topic", topic)], number(lag)));
-        gauges(&mut encoder, ("views_lag", help), lags.into_iter())?;
+        let lags = ["responses", "traces", "knowledge", "history"].into_iter().zip(lag);
+        let lags = lags.map(|(topic, lag)| ([("topic", topic)], number(*lag)));
+        gauges(&mut encoder, ("views_lag", help), lags)?;
         let help = "Statements of the topic of knowledge that are remembered";
         gauge(&mut encoder, ("views_statements", help), number(*statements))?;
         let help = "Entries of histories that are remembered, and records of scopes";
@@ -234,7 +234,7 @@ mod tests {
             top: [(view, vec![8, 3])].into(),
             statements: 5,
             entries: 11,
-            lag: [6, 0, 2],
+            lag: [6, 3, 0, 2],
         });
         let text = metrics.scrape().unwrap();
         for sample in [
@@ -243,6 +243,7 @@ mod tests {
             "turnstream_views_top_count{view=\"facts_used\",rank=\"1\"} 8",
             "turnstream_views_top_count{view=\"facts_used\",rank=\"2\"} 3",
             "turnstream_views_lag{topic=\"responses\"} 6",
+            "turnstream_views_lag{topic=\"traces\"} 3",
             "turnstream_views_lag{topic=\"history\"} 2",
             "turnstream_views_statements 5",
             "turnstream_views_entries 11",
@@ -258,7 +259,7 @@ mod tests {
         }
         let ready = metrics.ready();
         assert!(ready.iter().all(|check| check.ok), "{ready:?}");
-        assert!(ready[1].reason.starts_with("6 responses"), "{ready:?}");
+        assert!(ready[1].reason.starts_with("6 responses, 3 traces, 0 changes"), "{ready:?}");
     }
 
     #[test]

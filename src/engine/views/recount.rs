@@ -5,13 +5,17 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use turnstream_knowledge::Change;
 use turnstream_schemas::{
-    CategoryRecord, EntryKey, EvictionCounts, FactKey, HistoryEntry, Response, Scope, ScopeRecord,
-    ViewKey, ViewName,
+    Action, CategoryRecord, EntryKey, EvictionCounts, FactKey, HistoryEntry, Response, Scope,
+    ScopeRecord, ViewKey, ViewName,
 };
 
-/// The rows over responses, each with its partition, and over changes. A later change of a key
+/// The rows over responses and traces, each with its partition, and over changes. A later change of a key
 /// replaces an earlier one.
-pub(crate) fn recount(responses: &[(i32, Response)], changes: &[Change]) -> BTreeMap<ViewKey, u64> {
+pub(crate) fn recount(
+    responses: &[(i32, Response)],
+    traces: &[(i32, Response)],
+    changes: &[Change],
+) -> BTreeMap<ViewKey, u64> {
     let mut stands = BTreeMap::<&FactKey, bool>::new();
     for change in changes {
         stands.insert(&change.key, change.upsert.is_some());
@@ -27,6 +31,15 @@ pub(crate) fn recount(responses: &[(i32, Response)], changes: &[Change]) -> BTre
     }
     let mut rows = BTreeMap::new();
     for (partition, response) in responses {
+        let Some(action) = response.action else { continue };
+        let key = match (action, response.hand_off) {
+            (Action::HandOff, Some(reason)) => format!("hand_off/{}", reason.name()),
+            _ => action.name().to_owned(),
+        };
+        let key = ViewKey { view: ViewName::Actions, partition: *partition, key };
+        *rows.entry(key).or_insert(0) += 1;
+    }
+    for (partition, response) in responses.iter().chain(traces) {
         let mut count = |view, key: &str| {
             let key = ViewKey { view, partition: *partition, key: key.to_owned() };
             *rows.entry(key).or_insert(0) += 1;

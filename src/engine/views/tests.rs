@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use turnstream_knowledge::Upsert;
 use turnstream_log::embedded::{EmbeddedConfig, EmbeddedLog, Isolation, Message};
 use turnstream_log::write::Written;
-use turnstream_schemas::FactKey;
+use turnstream_schemas::{BriefResponse, FactKey};
 
 use super::recount::{recount, recount_histories};
 use super::*;
@@ -59,6 +59,7 @@ fn process(log: &EmbeddedLog, config: &ViewsConfig, killed_at: Option<usize>) ->
         },
         published: Some(Box::new(log.follower(Topic::Views))),
         responses: Box::new(log.follower(Topic::Responses)),
+        traces: Some(Box::new(log.follower(Topic::Traces))),
         knowledge: Some(Box::new(log.follower(Topic::Knowledge))),
         histories: config.histories.then(|| Box::new(log.follower(Topic::History)) as _),
     };
@@ -96,12 +97,16 @@ fn on_topic(log: &EmbeddedLog) -> BTreeMap<ViewKey, u64> {
 
 /// The rows that the oracle counts from the log.
 fn expected(log: &EmbeddedLog) -> BTreeMap<ViewKey, u64> {
-    let responses = read(log, Topic::Responses).filter_map(|record| {
-        Some((record.partition, serde_json::from_slice(&record.value?).ok()?))
-    });
+    let responses = |topic| -> Vec<(i32, Response)> {
+        let read = read(log, topic).filter_map(|record| {
+            Some((record.partition, serde_json::from_slice(&record.value?).ok()?))
+        });
+        read.collect()
+    };
     let changes = read(log, Topic::Knowledge)
         .filter_map(|record| Change::read(&record.key?, record.value.as_deref()).ok());
-    let mut rows = recount(&responses.collect::<Vec<_>>(), &changes.collect::<Vec<_>>());
+    let (responses, traces) = (responses(Topic::Responses), responses(Topic::Traces));
+    let mut rows = recount(&responses, &traces, &changes.collect::<Vec<_>>());
     let histories = read(log, Topic::History)
         .filter_map(|Record { partition, key, value, .. }| Some((partition, key?, value)));
     rows.extend(recount_histories(&histories.collect::<Vec<_>>()));
@@ -115,11 +120,21 @@ fn answer(log: &EmbeddedLog, partition: i32, [head, tail, missing]: [usize; 3]) 
     let (head, tail) = (CONCEPTS[head], CONCEPTS[tail]);
     response["demand"]["queries"]["explicit"][0]["concept"] = json!(head);
     response["demand"]["missing"] = json!([CONCEPTS[missing]]);
+    response["brief"] = json!(false);
     let evidence = &mut response["evidence"][0];
     evidence["id"] = json!(format!("ours/IsA/{head}/{tail}"));
     evidence["fact"]["head"] = json!(head);
     evidence["fact"]["tail"] = json!(tail);
-    append(log, Topic::Responses, partition, None, Some(response.to_string().into_bytes()));
+    // One in three left in brief.
+    let whole = response.to_string().into_bytes();
+    if missing % 3 > 0 {
+        append(log, Topic::Responses, partition, None, Some(whole));
+        return;
+    }
+    let brief: Response = serde_json::from_slice(&whole).unwrap();
+    let brief = serde_json::to_vec(&BriefResponse::from(&brief)).unwrap();
+    append(log, Topic::Responses, partition, None, Some(brief));
+    append(log, Topic::Traces, partition, None, Some(whole));
 }
 
 fn change(log: &EmbeddedLog, [head, tail]: [usize; 2], stands: bool) {
@@ -240,7 +255,7 @@ fn what_is_on_the_topic_and_nobody_counts_is_removed() {
     append(&log, Topic::Knowledge, 0, Some("no statement"), None);
     let done = once(&log);
     assert_eq!((done.responses, done.changes, done.refused), (1, 0, 3));
-    assert_eq!((done.written, done.removed, done.caught_up), (4, 1, true));
+    assert_eq!((done.written, done.removed, done.caught_up), (5, 1, true));
     // A writer of the same partitioner puts a key on the same partition, so compaction keeps one of
     // both.
     let last: BTreeMap<ViewKey, Option<Vec<u8>>> = read(&log, Topic::Views)
@@ -270,10 +285,10 @@ fn more_than_may_be_held_stops_it() {
         assert!(error.to_string().contains(key), "{error}");
     }
     assert_eq!(read(&log, Topic::Views).count(), 0, "nothing was published");
-    let config = ViewsConfig { max_rows: 9, max_statements: 4, ..ViewsConfig::default() };
+    let config = ViewsConfig { max_rows: 10, max_statements: 4, ..ViewsConfig::default() };
     let mut fits = process(&log, &config, None);
     fits.run(true, &AtomicBool::new(false)).unwrap();
-    assert_eq!(fits.rows().len(), 9);
+    assert_eq!(fits.rows().len(), 10);
 }
 
 #[test]

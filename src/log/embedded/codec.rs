@@ -88,6 +88,7 @@ fn code(topic: Topic) -> u8 {
         Topic::History => 4,
         Topic::Knowledge => 5,
         Topic::Views => 6,
+        Topic::Traces => 7,
     }
 }
 

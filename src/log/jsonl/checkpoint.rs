@@ -151,7 +151,7 @@ impl Checkpoint {
             Topic::Recorded => Some(&mut self.recorded),
             Topic::DeadLetters => Some(&mut self.dead_letters),
             Topic::History => Some(&mut self.history),
-            Topic::Turns | Topic::Knowledge | Topic::Views => None,
+            Topic::Turns | Topic::Traces | Topic::Knowledge | Topic::Views => None,
         }
     }
 

@@ -170,9 +170,12 @@ fn line(output: &Output) -> Result<Vec<u8>, LogError> {
                 .map_err(|error| refused(&format!("has an unreadable key: {error}")))?;
             change(key, parsed.entry.is_some(), output)
         }
-        Topic::Turns | Topic::Responses | Topic::Recorded | Topic::Knowledge | Topic::Views => {
-            output.value.clone().ok_or_else(|| refused("has no value"))?
-        }
+        Topic::Turns
+        | Topic::Responses
+        | Topic::Traces
+        | Topic::Recorded
+        | Topic::Knowledge
+        | Topic::Views => output.value.clone().ok_or_else(|| refused("has no value"))?,
     };
     if line.contains(&b'\n') {
         return Err(refused("is more than one line; records must be compact JSON"));

@@ -117,6 +117,9 @@ pub struct KafkaTopics {
     pub turns: String,
     /// Responses.
     pub responses: String,
+    /// How responses came about, where `responses.trace` is `topic`. Without it responses leave
+    /// whole.
+    pub traces: String,
     /// Inputs that ended without a response.
     pub recorded: String,
     /// Inputs that could not be served.
@@ -135,6 +138,7 @@ impl Default for KafkaTopics {
         Self {
             turns: name(Topic::Turns),
             responses: name(Topic::Responses),
+            traces: name(Topic::Traces),
             recorded: name(Topic::Recorded),
             dead_letters: name(Topic::DeadLetters),
             history: name(Topic::History),
@@ -150,6 +154,7 @@ impl KafkaTopics {
         match topic {
             Topic::Turns => &self.turns,
             Topic::Responses => &self.responses,
+            Topic::Traces => &self.traces,
             Topic::Recorded => &self.recorded,
             Topic::DeadLetters => &self.dead_letters,
             Topic::History => &self.history,
@@ -327,6 +332,11 @@ impl KafkaConfig {
         // adds to the latency of every commit.
         if !self.client.0.contains_key("linger.ms") {
             settings.set("linger.ms", "0.5");
+        }
+        // Records say much the same again and again.
+        let is_named = |key: &str| self.client.0.contains_key(key);
+        if !is_named("compression.type") && !is_named("compression.codec") {
+            settings.set("compression.type", "lz4");
         }
         settings
             .set("transactional.id", &self.transactional_id)

@@ -21,6 +21,7 @@ use super::recovery::Patience;
 use super::rejoining::Rejoining;
 use super::restore::Restorer;
 use super::sweep;
+use super::topics::Fit;
 
 /// How long a broker may take to answer that it is there.
 const ASK: Duration = Duration::from_secs(1);
@@ -30,7 +31,7 @@ const ASK: Duration = Duration::from_secs(1);
 pub struct KafkaConsumer {
     pub(super) client: Arc<MemberClient>,
     config: KafkaConfig,
-    partitions: i32,
+    fit: Fit,
     restorer: Option<Restorer>,
     /// Partitions that were restored and resumed, each with one above the last delivered offset.
     /// Records of other partitions, and records below that offset, are not delivered.
@@ -46,16 +47,16 @@ pub struct KafkaConsumer {
 }
 
 impl KafkaConsumer {
-    pub(super) fn new(client: Arc<MemberClient>, config: &KafkaConfig, partitions: i32) -> Self {
+    pub(super) fn new(client: Arc<MemberClient>, config: &KafkaConfig, fit: Fit) -> Self {
         Self {
             client,
             config: config.clone(),
-            partitions,
+            fit,
             restorer: None,
             flowing: BTreeMap::new(),
             paused: BTreeSet::new(),
             ends: OnceLock::new(),
-            orphan_recovery: OrphanRecovery::new(config, partitions),
+            orphan_recovery: OrphanRecovery::new(config, fit.partitions),
             rejoining: Rejoining::default(),
             patience: Patience::new(config),
         }
@@ -63,7 +64,12 @@ impl KafkaConsumer {
 
     /// The number of partitions that the topic of turns had when the group was joined.
     pub fn partitions(&self) -> i32 {
-        self.partitions
+        self.fit.partitions
+    }
+
+    /// Whether there was a topic of traces when the group was joined.
+    pub fn has_traces(&self) -> bool {
+        self.fit.traces
     }
 
     /// Drains available records into a batch. Waits only for the first.

@@ -127,6 +127,20 @@ pub fn follow(config: &KafkaConfig, wanted: Topic) -> Result<KafkaFollower, LogE
     })
 }
 
+/// Follows the topic of traces as [`follow`] does; `None` if there is none.
+///
+/// # Errors
+///
+/// As [`follow`].
+pub fn follow_traces(config: &KafkaConfig) -> Result<Option<KafkaFollower>, LogError> {
+    config.check()?;
+    let topic = config.topics.name(Topic::Traces);
+    let client = config.uncommitted_settings().create_with_context(Membership::new(topic));
+    let client = client.map(ClosedInTime::new).map_err(|source| failed(&asking(topic), source))?;
+    let found = topics::find(&client, config, Topic::Traces, false)?;
+    found.map(|_| follow(config, Topic::Traces)).transpose()
+}
+
 fn reader(
     config: &KafkaConfig,
     topic: &str,

@@ -72,7 +72,7 @@ impl KafkaProducer {
         let client = match &mut self.client {
             Some(client) => client,
             none => {
-                sweep(&self.config, of_turns(self.fit.partitions), wait)?;
+                sweep(&self.config, of_turns(self.fit), wait)?;
                 let (consumer, accepted) = (Arc::clone(&self.consumer), self.fit.accepted_bytes);
                 none.insert(TransactionalClient::new(consumer, &self.config, accepted)?)
             }

@@ -35,6 +35,7 @@ use super::errors::{self, failed};
 use super::outage;
 use super::producer::{ABORT_SLICE, take_id};
 use super::restore::{OutsideGroup, SETTLE, committed};
+use super::topics::Fit;
 
 /// The key of the records, since `history` accepts no record without a key.
 const KEY: &[u8] = b"turnstream.sweep";
@@ -148,10 +149,11 @@ pub(super) fn sweep(
     Ok(())
 }
 
-/// The topics, with their partitions, that a process that serves turns writes to.
-pub(super) fn of_turns(partitions: i32) -> impl Iterator<Item = (Topic, i32)> {
+/// The topics, with their partitions, that a process that serves turns may write to.
+pub(super) fn of_turns(fit: Fit) -> impl Iterator<Item = (Topic, i32)> {
     let written = Topic::OF_TURNS.into_iter().filter(|topic| *topic != Topic::Turns);
-    written.map(move |topic| (topic, partitions))
+    let written = written.chain(fit.traces.then_some(Topic::Traces));
+    written.map(move |topic| (topic, fit.partitions))
 }
 
 /// The index of a place, and the offset of a record there.

@@ -35,6 +35,8 @@ const UNKNOWN: Duration = Duration::from_secs(3);
 pub(super) struct Fit {
     /// Partitions of every topic.
     pub(super) partitions: i32,
+    /// Whether there is a topic of traces.
+    pub(super) traces: bool,
     /// The largest record that some topic of outcomes accepts, in bytes; `None` if the broker does
     /// not say.
     pub(super) accepted_bytes: Option<usize>,
@@ -51,13 +53,14 @@ pub(super) fn fit(
     config: &KafkaConfig,
 ) -> Result<Fit, LogError> {
     let mut found = BTreeMap::new();
-    for topic in Topic::OF_TURNS {
+    for topic in Topic::OF_TURNS.into_iter().chain([Topic::Traces]) {
         found.insert(topic, find(client, config, topic, false)?);
     }
     let admin = admin(config)?;
     let missing: Vec<Topic> =
         found.iter().filter(|(_, found)| found.is_none()).map(|(topic, _)| *topic).collect();
-    if !missing.is_empty() {
+    // Without that, only the topic of traces may be missing.
+    if config.create_topics && !missing.is_empty() {
         let partitions = found.values().flatten().next().map(|found| found.partitions);
         create(&admin, config, &missing, partitions.unwrap_or(config.create_partitions))?;
         for topic in missing {
@@ -67,11 +70,12 @@ pub(super) fn fit(
     let found: BTreeMap<Topic, Found> =
         found.into_iter().filter_map(|(topic, found)| Some((topic, found?))).collect();
     let partitions = same_partitions(config, &found)?;
-    let settings = settings(&admin, config, &Topic::OF_TURNS)?;
+    let there: Vec<Topic> = found.keys().copied().collect();
+    let settings = settings(&admin, config, &there)?;
     let accepted_bytes = check(config, &settings)?;
     warn_of_one_copy(config, &found, &settings);
     warn_of_added_partitions(client, config, partitions);
-    Ok(Fit { partitions, accepted_bytes })
+    Ok(Fit { partitions, traces: found.contains_key(&Topic::Traces), accepted_bytes })
 }
 
 /// Checks topics as [`fit`] does, but creates none. Returns those that exist.
@@ -91,7 +95,7 @@ pub(super) fn check_existing(
         }
     }
     let there: Vec<Topic> = found.keys().copied().collect();
-    found.retain(|topic, _| Topic::OF_TURNS.contains(topic));
+    found.retain(|topic, _| *topic == Topic::Traces || Topic::OF_TURNS.contains(topic));
     same_partitions(config, &found)?;
     if !there.is_empty() {
         check(config, &settings(&admin(config)?, config, &there)?)?;
@@ -177,7 +181,7 @@ pub(super) struct Found {
 }
 
 /// Looks up a topic, and waits for one that was just created. `None` if it is missing and may be
-/// created.
+/// created, or is the topic of traces.
 pub(super) fn find(
     client: &BaseConsumer<Membership>,
     config: &KafkaConfig,
@@ -223,7 +227,9 @@ pub(super) fn find(
                 std::thread::sleep(RETRY);
                 continue;
             }
-            (_, None | Some(Code::UnknownTopicOrPartition)) if config.create_topics && !made => {
+            (_, None | Some(Code::UnknownTopicOrPartition))
+                if (config.create_topics || wanted == Topic::Traces) && !made =>
+            {
                 return Ok(None);
             }
             // A broker that has just started may not know its topics yet.

@@ -17,7 +17,7 @@ use super::super::{LogError, Topic};
 use super::errors::failed;
 use super::membership::Membership;
 use super::sweep::{of_turns, sweep};
-use super::topics::find;
+use super::topics::{Fit, find};
 use super::{KafkaConfig, REQUEST_TIMEOUT};
 
 /// The longest single wait for a record.
@@ -101,7 +101,9 @@ pub fn abort(config: &KafkaConfig) -> Result<(), LogError> {
     if of_views {
         sweep(&config, [(topic, partitions)], REQUEST_TIMEOUT)
     } else {
-        sweep(&config, of_turns(partitions), REQUEST_TIMEOUT)
+        let traces = find(&asking, &config, Topic::Traces, false)?.is_some();
+        let fit = Fit { partitions, traces, accepted_bytes: None };
+        sweep(&config, of_turns(fit), REQUEST_TIMEOUT)
     }
 }
 

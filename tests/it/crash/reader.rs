@@ -15,7 +15,7 @@ use super::service::{PARTITIONS, Service};
 use super::turns::Answered;
 use crate::kafka::histories::Changelog;
 use crate::kafka::kcat::Read;
-use crate::kafka::outcomes::{Ended, OUTCOMES, Outcome, Place};
+use crate::kafka::outcomes::{Ended, OUTCOMES, Outcome, Place, TRACES, complete};
 
 /// How long the last records may take to come.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -130,6 +130,7 @@ pub(crate) struct Readers {
     stop: Arc<AtomicBool>,
     inputs: JoinHandle<Vec<Read>>,
     outcomes: Vec<(&'static str, JoinHandle<Vec<Ended>>)>,
+    traces: JoinHandle<Vec<Ended>>,
     history: JoinHandle<Changelog>,
 }
 
@@ -168,15 +169,22 @@ impl Readers {
         });
         let inputs = (&bootstrap, service.topic("turns"));
         let inputs = follow(inputs, &stop, Vec::new(), |inputs, read| inputs.push(read));
+        let traces = (&bootstrap, service.topic(TRACES));
+        let traces = follow(traces, &stop, Vec::new(), |traces, read| {
+            traces.push(slim(Ended::of(TRACES, read)));
+        });
         let history = (&bootstrap, service.topic("history"));
         let history = follow(history, &stop, Changelog::default(), Changelog::add);
-        Self { stop, inputs, outcomes: outcomes.into(), history }
+        Self { stop, inputs, outcomes: outcomes.into(), traces, history }
     }
 
     /// Panics where one of them found something that cannot be.
     pub(crate) fn assert_reading(&self) {
         let of_outcomes = self.outcomes.iter().any(|(_, reader)| reader.is_finished());
-        let ended = of_outcomes || self.inputs.is_finished() || self.history.is_finished();
+        let ended = of_outcomes
+            || self.traces.is_finished()
+            || self.inputs.is_finished()
+            || self.history.is_finished();
         assert!(!ended, "a reader ended; above is why");
     }
 
@@ -184,11 +192,10 @@ impl Readers {
     pub(crate) fn finish(self) -> Found {
         self.stop.store(true, Ordering::Release);
         let outcomes = self.outcomes.into_iter();
-        Found {
-            inputs: joined(self.inputs),
-            outcomes: outcomes.map(|(topic, reader)| (topic, joined(reader))).collect(),
-            history: joined(self.history),
-        }
+        let mut outcomes: Vec<_> =
+            outcomes.map(|(topic, reader)| (topic, joined(reader))).collect();
+        complete(&mut outcomes[0].1, joined(self.traces));
+        Found { inputs: joined(self.inputs), outcomes, history: joined(self.history) }
     }
 }
 

@@ -6,7 +6,9 @@ use serde_json::Value;
 
 use super::histories::{Changelog, Histories, Rules};
 use super::kcat::{Read, read_all};
-use super::outcomes::{Conservation, Ended, OUTCOMES, Outcome, Place, out_of_order, parse};
+use super::outcomes::{
+    Conservation, Ended, OUTCOMES, Outcome, Place, TRACES, complete, out_of_order, parse,
+};
 use super::workload::Invalid;
 use crate::broker::Broker;
 
@@ -26,10 +28,12 @@ impl Outputs {
     pub(crate) fn read(broker: &Broker) -> Self {
         let inputs = read_all(broker, "turns");
         let inputs = inputs.into_iter().map(|read| ((read.partition, read.offset), read)).collect();
-        let outcomes = OUTCOMES.map(|topic| {
+        let ended = |topic: &'static str| -> Vec<Ended> {
             let read = read_all(broker, topic).into_iter();
-            (topic, read.map(|read| Ended::of(topic, read)).collect())
-        });
+            read.map(|read| Ended::of(topic, read)).collect()
+        };
+        let mut outcomes = OUTCOMES.map(|topic| (topic, ended(topic)));
+        complete(&mut outcomes[0].1, ended(TRACES));
         Self { inputs, outcomes: outcomes.into(), history: read_all(broker, "history") }
     }
 

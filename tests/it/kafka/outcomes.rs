@@ -11,6 +11,9 @@ use super::kcat::Read;
 /// Where every outcome is.
 pub(crate) const OUTCOMES: [&str; 3] = ["responses", "recorded", "dead-letters"];
 
+/// Where it is how responses came about.
+pub(crate) const TRACES: &str = "traces";
+
 /// Partition and offset of an input.
 pub(crate) type Place = (i32, i64);
 
@@ -32,10 +35,10 @@ pub(crate) struct Ended {
 }
 
 impl Ended {
-    /// What a record of one of the topics of [`OUTCOMES`] says.
+    /// What a record of one of the topics of [`OUTCOMES`], or of [`TRACES`], says.
     pub(crate) fn of(topic: &str, read: Read) -> Self {
         let (place, outcome) = match topic {
-            "responses" => {
+            "responses" | TRACES => {
                 let response: Response = parse(&read);
                 (place(&response.input), Outcome::Response(Box::new(response)))
             }
@@ -92,6 +95,30 @@ impl Outcome {
             Self::Recorded(recorded) => serde_json::to_value(recorded).ok(),
             Self::DeadLetter => None,
         }
+    }
+}
+
+/// Puts traces in the place of the responses that left in brief. Each of those has exactly one, with its
+/// key and headers, and no trace is without its response.
+pub(crate) fn complete(responses: &mut [Ended], traces: Vec<Ended>) {
+    assert_eq!(responses.len(), traces.len(), "responses and traces");
+    let mut of: BTreeMap<Place, Ended> =
+        traces.into_iter().map(|trace| (trace.place, trace)).collect();
+    for ended in responses {
+        let trace = of.remove(&ended.place);
+        let trace = trace.unwrap_or_else(|| panic!("{:?} has no trace", ended.place));
+        let (Outcome::Response(brief), Outcome::Response(whole)) =
+            (&mut ended.outcome, trace.outcome)
+        else {
+            unreachable!("topics of responses")
+        };
+        assert!(brief.brief && !whole.brief, "{:?}", ended.place);
+        let (read, traced) = (&ended.read, &trace.read);
+        assert_eq!((&read.key, &read.headers), (&traced.key, &traced.headers), "{:?}", ended.place);
+        assert_eq!(read.partition, traced.partition, "{:?}", ended.place);
+        let said = |of: &Response| (of.response_id.clone(), of.turn_id.clone(), of.text.clone());
+        assert_eq!(said(brief), said(&whole), "{:?}", ended.place);
+        *brief = whole;
     }
 }
 

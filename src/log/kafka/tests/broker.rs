@@ -102,6 +102,7 @@ impl Broker {
             &mut config.topics.recorded,
             &mut config.topics.dead_letters,
             &mut config.topics.history,
+            &mut config.topics.traces,
             &mut config.topics.knowledge,
             &mut config.topics.views,
         ] {

@@ -72,7 +72,7 @@ pub(super) fn missing_topics_are_created(broker: &mut Broker) {
     config.create_topics = true;
     config.create_partitions = 3;
     let (consumer, _) = connect(&config).unwrap();
-    assert_eq!(consumer.partitions(), 3);
+    assert_eq!((consumer.partitions(), consumer.has_traces()), (3, true));
     drop(consumer);
     assert_eq!(setting(&config, Topic::History, "cleanup.policy"), "compact");
     assert_eq!(setting(&config, Topic::Turns, "cleanup.policy"), "delete");
@@ -87,6 +87,8 @@ pub(super) fn missing_topics_are_created(broker: &mut Broker) {
     drop(consumer);
     config.create_topics = false;
     assert_eq!(connect(&config).unwrap().0.partitions(), 3, "all are there");
+    config.topics.traces.push_str("-new");
+    assert!(!connect(&config).unwrap().0.has_traces(), "that topic may be missing");
     let mut copies = KafkaConfig { create_topics: true, ..broker.unmade() };
     copies.create_replication_factor = 3;
     let error = refusal(&copies);

@@ -93,7 +93,8 @@ pub(super) fn check(
     for (topic, found) in settings {
         check_policy(config.topics.name(*topic), *topic, found)?;
     }
-    let outcomes = [Topic::Responses, Topic::Recorded, Topic::DeadLetters, Topic::History];
+    let outcomes =
+        [Topic::Responses, Topic::Traces, Topic::Recorded, Topic::DeadLetters, Topic::History];
     let limit = |topic| settings.get(&topic).and_then(|found| found.limit_bytes);
     let sent = config.sent_bytes();
     for topic in outcomes {
@@ -168,7 +169,7 @@ pub(super) fn created_limit(config: &KafkaConfig, topic: Topic) -> Option<usize>
         // A dead letter must hold any turn, so the limit is set even if it is Kafka's default.
         Topic::Turns => return Some(TOPIC_LIMIT_BYTES),
         Topic::DeadLetters => client.max(TOPIC_LIMIT_BYTES + LETTER_BYTES),
-        Topic::Responses | Topic::Recorded | Topic::History => client,
+        Topic::Responses | Topic::Traces | Topic::Recorded | Topic::History => client,
         // Changes and counts are small.
         Topic::Knowledge | Topic::Views => return None,
     };

@@ -1,0 +1,268 @@
+//! `turnstream diff`: what another configuration changes, turn by turn.
+//!
+//! Two replays of one log are held against each other. For each turn, the first stage at which they part is
+//! named ([`comparison`]), and what the user gets in either.
+
+use std::collections::{BTreeMap, HashMap};
+use std::io::Write;
+use std::path::{Path, PathBuf};
+
+use anyhow::Context;
+use minijinja::value::{Serde, Value};
+use minijinja::{Environment, context};
+use serde::Serialize;
+use turnstream_console::{Exit, print_json};
+use turnstream_formats::Format;
+use turnstream_schemas::{Action, Stage};
+
+use crate::responses::each_response;
+use crate::teach::utterances;
+
+mod comparison;
+mod limit;
+
+use comparison::{Compared, Difference, Said};
+use limit::Limit;
+
+const PAGE: &str = include_str!("diff/report.html");
+
+/// Turns on the page.
+const ON_PAGE: usize = 1_000;
+
+/// Compare two replays of one log: which turns differ, from which stage on, and what users get.
+///
+/// Turns are matched by conversation and turn. What differs in scores or in the order of what was found
+/// alone is counted apart.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Exit codes:
+  0  compared; no limit is exceeded
+  1  a limit of --fail-over is exceeded
+
+Examples:
+  turnstream diff before.jsonl after.jsonl
+  turnstream diff before.jsonl after.jsonl --log log.jsonl --show 50
+  turnstream diff before.jsonl after.jsonl --fail-over \"answer->decline > 1%\" --json
+  turnstream diff before.jsonl after.jsonl.gz --report changed.html --out changed.jsonl")]
+pub struct DiffArgs {
+    /// Responses of one replay, as `replay --out` writes them, plain or gzip.
+    #[arg(value_name = "A")]
+    a: PathBuf,
+    /// Responses of the other.
+    #[arg(value_name = "B")]
+    b: PathBuf,
+    /// The log that was replayed, so that what users said is shown.
+    #[arg(long, value_name = "FILE")]
+    log: Option<PathBuf>,
+    /// The shape of that log.
+    #[arg(long, value_enum, value_name = "FORMAT", default_value_t, requires = "log")]
+    format: Format,
+    /// Show so many of the turns that differ.
+    #[arg(long, value_name = "N", default_value_t = 10)]
+    show: usize,
+    /// End with exit code 1 if more turns change like this: FROM->TO > N, or > N% of all turns. May be given
+    /// several times.
+    #[arg(long, value_name = "LIMIT")]
+    fail_over: Vec<Limit>,
+    /// Write every turn that differs, one JSON object a line.
+    #[arg(long, value_name = "FILE")]
+    out: Option<PathBuf>,
+    /// Write a page (HTML, one file) with the counts and the first thousand turns side by side.
+    #[arg(long, value_name = "FILE")]
+    report: Option<PathBuf>,
+    /// Print one JSON object instead: the counts, and the limits that are exceeded.
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// A turn whose responses differ.
+#[derive(Debug, Serialize)]
+struct ChangedTurn {
+    turn: String,
+    /// The first stage at which they part.
+    stage: Stage,
+    /// What the user said.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    user: Option<String>,
+    a: Said,
+    b: Said,
+}
+
+/// How many of something.
+#[derive(Debug, Serialize)]
+struct Count {
+    name: String,
+    count: u64,
+}
+
+/// What the comparison amounts to.
+#[derive(Debug, Default, Serialize)]
+struct DiffReport {
+    /// Turns that both have.
+    compared: u64,
+    same: u64,
+    /// Turns that differ in scores or order alone.
+    numbers: u64,
+    changed: u64,
+    only_a: u64,
+    only_b: u64,
+    /// Turns that differ, by the first stage at which they part, in the order of the flow.
+    stages: Vec<Count>,
+    /// By what the response does, as `answer → decline`, the most frequent first. Where the action is the
+    /// same, the words or the evidence differ.
+    actions: Vec<Count>,
+    /// By source of the evidence on either side; a turn counts for each.
+    sources: Vec<Count>,
+    tenants: Vec<Count>,
+    /// The limits of `--fail-over` that are exceeded.
+    exceeded: Vec<String>,
+}
+
+/// Compares.
+///
+/// # Errors
+/// A file cannot be read or written.
+pub fn execute(args: &DiffArgs, out: &mut dyn Write) -> anyhow::Result<Exit> {
+    let users = match &args.log {
+        Some(log) => utterances(log, args.format)?,
+        None => HashMap::new(),
+    };
+    let (report, changed) = compare(args, &users)?;
+    if let Some(path) = &args.out {
+        let mut lines = Vec::new();
+        for turn in &changed {
+            print_json(&mut lines, turn)?;
+        }
+        write(path, &lines)?;
+    }
+    if let Some(path) = &args.report {
+        write(path, page(args, &report, &changed)?.as_bytes())?;
+    }
+    if args.json {
+        print_json(out, &report)?;
+    } else {
+        print(&report, &changed[..changed.len().min(args.show)], out)?;
+    }
+    Ok(if report.exceeded.is_empty() { Exit::Success } else { Exit::Failed })
+}
+
+fn write(path: &Path, bytes: &[u8]) -> anyhow::Result<()> {
+    std::fs::write(path, bytes).with_context(|| format!("cannot write {}", path.display()))
+}
+
+fn compare(
+    args: &DiffArgs,
+    users: &HashMap<String, String>,
+) -> anyhow::Result<(DiffReport, Vec<ChangedTurn>)> {
+    // A turn that came twice was answered once, so a name is met once in a file.
+    let mut before: HashMap<String, Compared> = HashMap::new();
+    each_response(&args.a, |_, response| {
+        let turn = format!("{}/{}", response.conversation_id, response.turn_id);
+        before.insert(turn, Compared::of(response));
+    })?;
+    let mut report = DiffReport::default();
+    let mut changed = Vec::new();
+    let (mut stages, mut sources, mut tenants) =
+        (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
+    let mut actions: BTreeMap<(Option<Action>, Option<Action>), u64> = BTreeMap::new();
+    each_response(&args.b, |_, response| {
+        let turn = format!("{}/{}", response.conversation_id, response.turn_id);
+        let Some(a) = before.remove(&turn) else {
+            report.only_b += 1;
+            return;
+        };
+        report.compared += 1;
+        let b = Compared::of(response);
+        let stage = match a.difference(&b) {
+            Difference::None => return report.same += 1,
+            Difference::Numbers => return report.numbers += 1,
+            Difference::From(stage) => stage,
+        };
+        report.changed += 1;
+        *stages.entry(stage).or_insert(0) += 1;
+        *actions.entry((a.said.action, b.said.action)).or_insert(0) += 1;
+        for source in a.sources.union(&b.sources) {
+            *sources.entry(source.clone()).or_insert(0) += 1;
+        }
+        if let Some(tenant) = b.tenant {
+            *tenants.entry(tenant).or_insert(0) += 1;
+        }
+        let user = users.get(&turn).cloned();
+        changed.push(ChangedTurn { turn, stage, user, a: a.said, b: b.said });
+    })?;
+    report.only_a = before.len() as u64;
+    let in_flow = stages
+        .into_iter()
+        .map(|(stage, count): (Stage, u64)| Count { name: stage.name().to_owned(), count });
+    report.stages = in_flow.collect();
+    let named = |of: Option<Action>| of.map_or("none", Action::name);
+    report.actions = ranked(actions.iter().map(|((a, b), count)| Count {
+        name: format!("{} → {}", named(*a), named(*b)),
+        count: *count,
+    }));
+    let counts = |of: BTreeMap<String, u64>| {
+        ranked(of.into_iter().map(|(name, count)| Count { name, count }))
+    };
+    (report.sources, report.tenants) = (counts(sources), counts(tenants));
+    let of_limit = |from: Option<Action>, to: Option<Action>| {
+        let fits = |of: Option<Action>, wanted: Option<Action>| wanted.is_none() || of == wanted;
+        let of_it = actions.iter().filter(|((a, b), _)| fits(*a, from) && fits(*b, to));
+        of_it.map(|(_, count)| count).sum()
+    };
+    let exceeded =
+        args.fail_over.iter().filter(|limit| limit.is_exceeded(report.compared, of_limit));
+    report.exceeded = exceeded.map(ToString::to_string).collect();
+    Ok((report, changed))
+}
+
+/// The largest first.
+fn ranked(counts: impl Iterator<Item = Count>) -> Vec<Count> {
+    let mut counts: Vec<Count> = counts.collect();
+    counts.sort_by(|a, b| b.count.cmp(&a.count).then_with(|| a.name.cmp(&b.name)));
+    counts
+}
+
+fn print(report: &DiffReport, shown: &[ChangedTurn], out: &mut dyn Write) -> anyhow::Result<()> {
+    let DiffReport { compared, same, numbers, changed, only_a, only_b, .. } = report;
+    writeln!(
+        out,
+        "{compared} turns: {same} the same, {changed} differ, {numbers} differ in scores or order \
+         alone; {only_a} only in A, {only_b} only in B"
+    )?;
+    for (title, counts) in [
+        ("first part at", &report.stages),
+        ("action", &report.actions),
+        ("source", &report.sources),
+        ("tenant", &report.tenants),
+    ] {
+        if !counts.is_empty() {
+            writeln!(out, "\n{title}")?;
+        }
+        for Count { name, count } in counts {
+            writeln!(out, "{count:>8}  {name}")?;
+        }
+    }
+    for ChangedTurn { turn, stage, user, a, b } in shown {
+        writeln!(out, "\n{turn}: {}", stage.name())?;
+        if let Some(user) = user {
+            writeln!(out, "  user  {user}")?;
+        }
+        for (side, said) in [("A", a), ("B", b)] {
+            let action = said.action.map_or("", Action::name);
+            writeln!(out, "  {side}     {action:8} {}", said.text)?;
+        }
+    }
+    for limit in &report.exceeded {
+        writeln!(out, "\nexceeded: {limit}")?;
+    }
+    Ok(())
+}
+
+fn page(args: &DiffArgs, report: &DiffReport, changed: &[ChangedTurn]) -> anyhow::Result<String> {
+    let mut pages = Environment::new();
+    pages.add_template("diff.html", PAGE)?;
+    let turns = &changed[..changed.len().min(ON_PAGE)];
+    let (a, b) = (args.a.display().to_string(), args.b.display().to_string());
+    let (report, turns) = (Value::from(Serde(report)), Value::from(Serde(turns)));
+    Ok(pages.get_template("diff.html")?.render(context! { a, b, report, turns })?)
+}

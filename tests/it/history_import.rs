@@ -40,7 +40,9 @@ impl ImportSite<'_> {
     fn config(&self, log: &str) -> String {
         let path = self.path(&format!("{log}.toml"));
         let directory = self.path(log);
-        let text = format!("{SMALL}[log]\nkind = \"embedded\"\ndirectory = {directory:?}\n");
+        let text = format!(
+            "{SMALL}[responses]\ntrace = \"inline\"\n[log]\nkind = \"embedded\"\ndirectory = {directory:?}\n"
+        );
         std::fs::write(&path, text).expect("written");
         path
     }

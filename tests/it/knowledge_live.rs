@@ -93,7 +93,8 @@ fn an_embedded_log_is_learned_before_the_first_turn() {
     let path = |name: &str| folder.path().join(name).display().to_string();
     let config = path("turnstream.toml");
     let text = format!(
-        "[log]\nkind = \"embedded\"\ndirectory = {:?}\n[log.embedded]\npartitions = 1\n",
+        "[responses]\ntrace = \"inline\"\n[log]\nkind = \"embedded\"\ndirectory = {:?}\n\
+         [log.embedded]\npartitions = 1\n",
         path("log")
     );
     std::fs::write(&config, text).expect("written");

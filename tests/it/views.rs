@@ -266,7 +266,8 @@ impl ViewsSite<'_> {
         let path = self.folder.join(format!("{name}.toml"));
         let bootstrap = self.broker.bootstrap();
         let text = format!(
-            "[gate]\nthreshold = 0.0\n{SMALL}{more}[log.kafka]\nbootstrap_servers = \"{bootstrap}\"\n{kafka}"
+            "[gate]\nthreshold = 0.0\n[sources.graph]\nkind = \"graph\"\nspeak = true\n{SMALL}{more}\
+             [log.kafka]\nbootstrap_servers = \"{bootstrap}\"\n{kafka}"
         );
         std::fs::write(&path, text).expect("written");
         path

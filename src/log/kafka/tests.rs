@@ -262,6 +262,7 @@ fn a_record_that_is_too_large_says_so(broker: &mut Broker) {
         let (member, _) = bed.member("a");
         // This bypasses the check at start that topics accept what the client sends.
         bed.0.client.0.insert("message.max.bytes".to_owned(), limit.to_owned());
+        bed.0.client.0.insert("compression.type".to_owned(), "none".to_owned());
         let mut producer = bed.take_over(&member.consumer, "a");
         let positions = vec![position(0, member.held[&0], 1, "")];
         let huge = "x".repeat(2_000_000);

@@ -18,7 +18,8 @@ use crate::memory::Resident;
 
 /// How long the flood lasts.
 pub(crate) fn seconds() -> u64 {
-    crate::number("FLOOD_SECONDS", 600) as u64
+    let seconds = std::env::var("FLOOD_SECONDS");
+    seconds.map_or(600, |text| text.parse().expect("a whole number"))
 }
 
 /// How often memory is looked at.
@@ -30,8 +31,9 @@ const CALM: Duration = Duration::from_secs(20);
 pub(crate) fn measure(broker: &Broker) {
     let bootstrap = broker.bootstrap();
     println!("a flood of {} s, with a model that never answers", seconds());
-    let mut engine = crate::start("flood-engine", bootstrap);
-    crate::run("flood-clients", bootstrap);
+    let mut engine = crate::start("engine", bootstrap);
+    let clients = crate::start("clients", bootstrap).wait().expect("a child");
+    assert!(clients.success(), "the clients");
     assert!(engine.wait().expect("a child").success(), "the engine");
 }
 

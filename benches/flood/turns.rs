@@ -1,4 +1,4 @@
-//! Turns on the topic: so many, or as many as the broker takes for some time.
+//! Turns on the topic: as many as the broker takes for some time.
 
 use std::time::{Duration, Instant};
 
@@ -51,13 +51,6 @@ impl Sender {
     fn flush(&self) {
         self.0.flush(Duration::from_secs(60)).expect("delivered");
     }
-}
-
-/// Sends so many turns.
-pub(crate) fn fill(bootstrap: &str, turns: usize) {
-    let sender = Sender::new(bootstrap);
-    (0..turns).for_each(|number| sender.send(number));
-    sender.flush();
 }
 
 /// Sends turns for so long.

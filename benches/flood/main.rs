@@ -1,0 +1,49 @@
+//! What a flood on a real Kafka does to memory while the model never answers.
+//!
+//! ```sh
+//! cargo bench --bench flood                     # ten minutes
+//! FLOOD_SECONDS=60 cargo bench --bench flood
+//! ```
+//!
+//! Sends turns as fast as a broker takes them to an engine whose model is stalled ([`flood`]), and prints
+//! its memory every ten seconds. Asserts only that what was measured is what was meant. Numbers are in
+//! benches/README.md.
+
+#![allow(clippy::print_stdout)] // Numbers are what it is for.
+
+use std::process::{Child, Command};
+
+#[allow(dead_code)] // The tests' broker can do more than is needed here.
+#[path = "../../tests/it/broker.rs"]
+mod broker;
+mod flood;
+#[allow(dead_code)] // Peaks are the other measurement's.
+#[path = "../restore/memory.rs"]
+mod memory;
+mod turns;
+
+/// Names the part of a measurement to a process that is to do it.
+const PART: &str = "FLOOD_PART";
+/// Tells it where the broker is.
+const BOOTSTRAP: &str = "FLOOD_BOOTSTRAP";
+
+fn main() {
+    if let Ok(part) = std::env::var(PART) {
+        let bootstrap = std::env::var(BOOTSTRAP).expect("set with the part");
+        return match part.as_str() {
+            "engine" => flood::serve(&bootstrap),
+            "clients" => turns::flood(&bootstrap, flood::seconds()),
+            other => panic!("no part {other}"),
+        };
+    }
+    let Some(broker) = broker::Broker::start_or_skip("flood") else { return };
+    broker.create_topics("", turns::PARTITIONS);
+    flood::measure(&broker);
+}
+
+/// Starts this program for a part.
+fn start(part: &str, bootstrap: &str) -> Child {
+    let program = std::env::current_exe().expect("this program");
+    let mut part_of = Command::new(program);
+    part_of.env(PART, part).env(BOOTSTRAP, bootstrap).spawn().expect("a process")
+}

@@ -1,0 +1,254 @@
+//! The same work by turnstream, by Kafka Streams and by a bare loop, on one Kafka: keyed by conversation, the
+//! latest turns as state, a response and a changelog record for each turn, exactly once.
+//!
+//! ```sh
+//! cargo bench --bench peers                       # turns that wait on the topic, three rounds
+//! cargo bench --bench peers -- latency            # 500 turns a second
+//! cargo bench --bench peers -- streams closed     # these contenders alone
+//! PEERS_ROUNDS=1 PEERS_TURNS=20000 cargo bench --bench peers
+//! ```
+//!
+//! Contenders take turns within a round, so that what else the machine does meets all of them. A rate is over
+//! the last nine tenths of the turns, from the first that is visible to a reader of committed records to the last;
+//! the processor time is that of the contender's process alone. Figures are in docs/measurements/speed.md. Asserts
+//! only that every turn has its response.
+
+#![allow(clippy::print_stdout)] // Numbers are what it is for.
+
+use std::collections::HashMap;
+use std::sync::Mutex;
+use std::time::{Duration, Instant};
+
+use rdkafka::ClientConfig;
+use rdkafka::producer::{BaseProducer, BaseRecord, Producer as _};
+
+mod bare;
+#[allow(dead_code)] // The tests' broker can do more than is needed here.
+#[path = "../../tests/it/broker.rs"]
+mod broker;
+mod contenders;
+mod watch;
+
+use broker::Broker;
+use contenders::{BARE, Contender, Site, jars};
+use watch::{Watch, latencies, usage};
+
+const PARTITIONS: i32 = 8;
+/// Turns of a conversation.
+const LENGTH: usize = 6;
+/// Turns a second where latencies are measured, and for how many seconds: those before are not counted.
+const RATE: usize = 500;
+const WARM_SECONDS: usize = 10;
+const SECONDS: usize = 30;
+/// What users say.
+const DIALOGUES: &str = include_str!("../dialogues.jsonl");
+
+fn main() {
+    if let Ok(place) = std::env::var(BARE) {
+        let place: Vec<&str> = place.split(' ').collect();
+        return bare::serve(place[0], place[1], place[2]);
+    }
+    let wanted: Vec<String> =
+        std::env::args().skip(1).filter(|argument| !argument.starts_with("--")).collect();
+    let is_latency = wanted.iter().any(|name| name == "latency");
+    let named: Vec<Contender> =
+        Contender::ALL.into_iter().filter(|of| wanted.iter().any(|it| it == of.name())).collect();
+    let mut contenders = if named.is_empty() { Contender::ALL.to_vec() } else { named };
+    let Some(broker) = Broker::start_or_skip("peers") else { return };
+    let jars = jars();
+    contenders.retain(|of| *of != Contender::Streams || jars.is_some());
+    let folder = tempfile::tempdir().expect("a folder");
+    let bootstrap = broker.bootstrap();
+    let site = Site { bootstrap, jars: jars.unwrap_or_default(), folder: folder.path() };
+    broker.create_topics("", PARTITIONS);
+    let turns = number("PEERS_TURNS", 60_000);
+    if !is_latency {
+        let sender = Sender::new(bootstrap);
+        (0..turns).for_each(|at| sender.send("turns", at, turns / LENGTH));
+        sender.0.flush(Duration::from_secs(60)).expect("delivered");
+    }
+    let mut runs: HashMap<&str, Vec<Run>> = HashMap::new();
+    for round in 1..=number("PEERS_ROUNDS", 3) {
+        for contender in &contenders {
+            let prefix = format!("{}-{round}-", contender.name());
+            broker.create_topics(&prefix, PARTITIONS);
+            let run = if is_latency {
+                at_rate(&site, *contender, &prefix)
+            } else {
+                waiting(&site, *contender, &prefix, turns)
+            };
+            println!("{round} {:15} {}", contender.name(), run.line());
+            runs.entry(contender.name()).or_default().push(run);
+        }
+    }
+    println!("\nmedians");
+    for contender in &contenders {
+        let figures = &runs[contender.name()];
+        let median = |of: fn(&Run) -> f64| {
+            let mut values: Vec<f64> = figures.iter().map(of).collect();
+            values.sort_by(f64::total_cmp);
+            values[values.len() / 2]
+        };
+        let of_all = Run {
+            rate: median(|run| run.rate),
+            per_cpu_second: median(|run| run.per_cpu_second),
+            peak_mib: median(|run| run.peak_mib),
+            p50_ms: median(|run| run.p50_ms),
+            p99_ms: median(|run| run.p99_ms),
+            bytes: figures[0].bytes.clone(),
+        };
+        println!("  {:15} {}", contender.name(), of_all.line());
+    }
+}
+
+/// What one run of a contender came to; what was not measured is 0.
+#[derive(Default)]
+struct Run {
+    /// Turns a second.
+    rate: f64,
+    /// Turns for each second of the process's processor time.
+    per_cpu_second: f64,
+    peak_mib: f64,
+    p50_ms: f64,
+    p99_ms: f64,
+    /// Bytes of keys and values for each turn, by topic, before compression.
+    bytes: Vec<(&'static str, f64)>,
+}
+
+impl Run {
+    fn line(&self) -> String {
+        let Self { rate, per_cpu_second, peak_mib, p50_ms, p99_ms, bytes } = self;
+        let mut line =
+            format!("{rate:7.0} turns/s  {per_cpu_second:7.0} a CPU second  {peak_mib:5.0} MiB");
+        if *p99_ms > 0.0 {
+            line += &format!("  p50 {p50_ms:.1} ms, p99 {p99_ms:.1} ms");
+        }
+        for (topic, bytes) in bytes {
+            line += &format!("  {topic} {bytes:.0} B");
+        }
+        line
+    }
+}
+
+/// All turns wait on the topic.
+fn waiting(site: &Site<'_>, contender: Contender, prefix: &str, turns: usize) -> Run {
+    let watch = Watch::begin(site.bootstrap, &format!("{prefix}responses"), PARTITIONS);
+    let mut process = contender.start(site, prefix, "turns");
+    let mut begun = None;
+    watch.take(turns, |seen, _, _| {
+        if seen == turns / 10 {
+            begun = Some((Instant::now(), usage(process.id()).0));
+        }
+    });
+    let (since, used) = begun.expect("turns came");
+    let (took, (now_used, peak_mib)) = (since.elapsed(), usage(process.id()));
+    let counted = (turns - turns / 10) as f64;
+    process.kill().expect("it is running");
+    process.wait().expect("it ended");
+    let bytes = contender
+        .topics()
+        .iter()
+        .filter(|topic| contender != Contender::Streams || **topic != "history");
+    Run {
+        rate: counted / took.as_secs_f64(),
+        per_cpu_second: counted / (now_used - used).max(0.01),
+        peak_mib,
+        bytes: bytes
+            .map(|topic| (*topic, bytes_of(site.bootstrap, prefix, topic, turns)))
+            .collect(),
+        ..Run::default()
+    }
+}
+
+/// Bytes of keys and values of a topic, for each turn; of one turn in ten.
+fn bytes_of(bootstrap: &str, prefix: &str, topic: &str, turns: usize) -> f64 {
+    let watch = Watch::begin(bootstrap, &format!("{prefix}{topic}"), PARTITIONS);
+    let (count, mut bytes) = (turns / 10, 0);
+    watch.take(count, |_, key, value| bytes += key + value.len());
+    // The engine writes an entry and its scope's record for each turn.
+    let records = if topic == "history" && !prefix.starts_with("bare") { 2.0 } else { 1.0 };
+    bytes as f64 / count as f64 * records
+}
+
+/// Turns come at a rate that all contenders can keep.
+fn at_rate(site: &Site<'_>, contender: Contender, prefix: &str) -> Run {
+    let watch = Watch::begin(site.bootstrap, &format!("{prefix}responses"), PARTITIONS);
+    let turns = format!("{prefix}turns");
+    let mut process = contender.start(site, prefix, &turns);
+    let sent = Mutex::new(HashMap::new());
+    let (warm, all) = (RATE * WARM_SECONDS, RATE * (WARM_SECONDS + SECONDS));
+    let (mut took, mut used) = (Vec::new(), 0.0);
+    std::thread::scope(|threads| {
+        threads.spawn(|| {
+            let sender = Sender::new(site.bootstrap);
+            let begun = Instant::now();
+            for at in 0..all {
+                let due = Duration::from_secs_f64(at as f64 / RATE as f64);
+                std::thread::sleep(due.saturating_sub(begun.elapsed()));
+                sent.lock().expect("nobody panics").insert(turn_id(at), Instant::now());
+                sender.send(&turns, at, all / LENGTH);
+                sender.0.poll(Duration::ZERO);
+            }
+            sender.0.flush(Duration::from_secs(60)).expect("delivered");
+        });
+        drop(latencies(&watch, &sent, warm));
+        used -= usage(process.id()).0;
+        took = latencies(&watch, &sent, all - warm);
+    });
+    let (now_used, peak_mib) = usage(process.id());
+    process.kill().expect("it is running");
+    process.wait().expect("it ended");
+    took.sort_by(f64::total_cmp);
+    let at = |share: usize| took[(took.len() * share / 100).min(took.len() - 1)];
+    Run {
+        rate: RATE as f64,
+        per_cpu_second: took.len() as f64 / (used + now_used).max(0.01),
+        peak_mib,
+        p50_ms: at(50),
+        p99_ms: at(99),
+        bytes: Vec::new(),
+    }
+}
+
+fn turn_id(at: usize) -> String {
+    format!("turn-{at:06}")
+}
+
+struct Sender(BaseProducer);
+
+impl Sender {
+    fn new(bootstrap: &str) -> Self {
+        let mut settings = ClientConfig::new();
+        settings.set("bootstrap.servers", bootstrap).set("linger.ms", "1");
+        Self(settings.create().expect("a producer"))
+    }
+
+    /// Sends a turn; so many conversations take turns.
+    fn send(&self, topic: &str, at: usize, conversations: usize) {
+        let conversation = format!("conversation-{:05}", at % conversations);
+        let texts = TEXTS.with(|texts| texts[(at / conversations + at) % texts.len()].clone());
+        let turn = serde_json::json!({
+            "conversation_id": conversation, "turn_id": turn_id(at), "speaker": "user", "text": texts,
+        });
+        let turn = turn.to_string();
+        let mut record = BaseRecord::to(topic).key(&conversation).payload(&turn);
+        while let Err((_, back)) = self.0.send(record) {
+            record = back;
+            self.0.poll(Duration::from_millis(5));
+        }
+    }
+}
+
+thread_local! {
+    static TEXTS: Vec<String> = DIALOGUES
+        .lines()
+        .filter_map(|line| serde_json::from_str::<serde_json::Value>(line).ok())
+        .filter(|turn| turn["speaker"] == "user")
+        .filter_map(|turn| Some(turn["text"].as_str()?.to_owned()))
+        .collect();
+}
+
+/// A number that the environment may set.
+fn number(variable: &str, otherwise: usize) -> usize {
+    std::env::var(variable).map_or(otherwise, |text| text.parse().expect("a whole number"))
+}

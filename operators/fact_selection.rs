@@ -20,7 +20,7 @@
 mod passages;
 mod prompted;
 
-use std::collections::BTreeMap;
+use std::hash::Hash;
 
 use rustc_hash::FxHashMap;
 use schemars::JsonSchema;
@@ -274,14 +274,16 @@ struct Picking<'e> {
     all: &'e [&'e Evidence],
     /// By fact: its distinct words, as sorted numbers.
     words: Vec<Vec<u32>>,
-    /// By fact: its head and tail, the lesser first.
-    ends: Vec<(&'e str, &'e str)>,
+    /// By fact: the numbers of its head and tail, the lesser first.
+    ends: Vec<[usize; 2]>,
+    /// By fact: the numbers of its relation with its head, and with its tail.
+    sides: Vec<[usize; 2]>,
     /// By fact: the largest likeness to a picked fact.
     likeness: Vec<f64>,
     /// By fact: whether it must not be picked (any more).
     out: Vec<bool>,
-    /// The number of picked facts by concept and relation.
-    saturation: BTreeMap<(&'e str, &'e str), u32>,
+    /// By number of a relation with a concept: the number of picked facts.
+    saturation: Vec<u32>,
     /// The picked facts, in order.
     picked: Vec<usize>,
 }
@@ -290,15 +292,27 @@ impl<'e> Picking<'e> {
     fn new(all: &'e [&'e Evidence], config: &'e FactSelectionConfig) -> Self {
         let mut numbers = FxHashMap::default();
         let facts = || all.iter().map(|evidence| evidence.fact.as_ref());
+        let (mut concepts, mut of_relations) = (FxHashMap::default(), FxHashMap::default());
+        let ends = facts().map(|fact| {
+            let mut ends = concepts_of(fact).map(|concept| number(&mut concepts, concept));
+            ends.sort_unstable();
+            ends
+        });
+        let sides = facts().map(|fact| {
+            let relation = fact.map_or("", |fact| fact.relation.as_str());
+            concepts_of(fact).map(|concept| number(&mut of_relations, (relation, concept)))
+        });
+        let (ends, sides): (Vec<_>, Vec<_>) = (ends.collect(), sides.collect());
         Self {
             config,
             all,
             words: all.iter().map(|evidence| words(evidence, &mut numbers)).collect(),
-            ends: facts().map(|fact| fact.map_or(("", ""), ends)).collect(),
+            ends,
+            sides,
             likeness: vec![0.0; all.len()],
             // A fact from a concept to itself says nothing.
             out: facts().map(|fact| fact.is_none_or(|fact| fact.head == fact.tail)).collect(),
-            saturation: BTreeMap::new(),
+            saturation: vec![0; of_relations.len()],
             picked: Vec::new(),
         }
     }
@@ -336,9 +350,8 @@ impl<'e> Picking<'e> {
     fn pick(&mut self, at: usize) {
         self.picked.push(at);
         self.out[at] = true;
-        let Some(fact) = self.all[at].fact.as_ref() else { return };
-        for concept in [fact.head.as_str(), fact.tail.as_str()] {
-            *self.saturation.entry((fact.relation.as_str(), concept)).or_default() += 1;
+        for side in self.sides[at] {
+            self.saturation[side] += 1;
         }
         for other in 0..self.all.len() {
             if !self.out[other] {
@@ -353,19 +366,20 @@ impl<'e> Picking<'e> {
 
     /// Whether one of a fact's concepts has given enough facts of its relation.
     fn is_saturated(&self, at: usize) -> bool {
-        let Some(fact) = self.all[at].fact.as_ref() else { return true };
         let most = self.config.max_per_relation_and_concept;
-        [fact.head.as_str(), fact.tail.as_str()].into_iter().any(|concept| {
-            let key = (fact.relation.as_str(), concept);
-            self.saturation.get(&key).is_some_and(|count| *count >= most)
-        })
+        self.sides[at].iter().any(|side| self.saturation[*side] >= most)
     }
 }
 
-/// The two concepts of a fact, the lesser first.
-fn ends(fact: &FactStatement) -> (&str, &str) {
-    let (head, tail) = (fact.head.as_str(), fact.tail.as_str());
-    (head.min(tail), head.max(tail))
+/// The two concepts of a fact.
+fn concepts_of(fact: Option<&FactStatement>) -> [&str; 2] {
+    fact.map_or(["", ""], |fact| [&fact.head, &fact.tail])
+}
+
+/// The number of a key: how many other keys came before it.
+fn number<K: Hash + Eq>(numbers: &mut FxHashMap<K, usize>, key: K) -> usize {
+    let next = numbers.len();
+    *numbers.entry(key).or_insert(next)
 }
 
 /// The distinct words of a fact's concepts as sorted numbers.

@@ -116,7 +116,7 @@ pub(crate) fn jars() -> Option<PathBuf> {
     }
     let pom = Path::new(HERE).join("pom.xml");
     let mut fetch = Command::new("mvn");
-    fetch.args(["-B", "-q", "dependency:copy-dependencies", "-f"]).arg(pom);
+    fetch.args(["-B", "-q", "-Dstyle.color=never", "dependency:copy-dependencies", "-f"]).arg(pom);
     let fetched = fetch.arg(format!("-DoutputDirectory={}", folder.display())).status();
     if !fetched.as_ref().is_ok_and(|status| status.success()) {
         eprintln!("SKIPPED: Kafka Streams: mvn brought no jars ({fetched:?})");

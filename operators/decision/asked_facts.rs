@@ -24,12 +24,6 @@ const MOST: usize = 3;
 /// also voted for once; less has seldom been true.
 const LEAST_WEIGHT: f32 = 0.75;
 
-/// Words before a name that make it one thing of many.
-const PARTICULAR: [&str; 17] = [
-    "the", "this", "that", "these", "those", "my", "your", "our", "his", "her", "its", "their",
-    "which", "another", "next", "last", "nearest",
-];
-
 /// What a question asks of a concept.
 #[derive(Clone, Copy)]
 enum AskedFor {
@@ -157,10 +151,8 @@ fn questions<'g>(utterance: &str, mention: &Mention, graph: View<'g>) -> Vec<(&'
     let before = before.rsplit(['.', '!', '?', ',', ';']).next().unwrap_or_default();
     let sentence_ends = after.find(['.', '!', '?']).unwrap_or(after.len());
     let is_question = after[sentence_ends..].starts_with('?');
+    // "The", "my" or "next" before the name stays, and then no question fits: it is one thing of many.
     let mut before = spoken_words(before);
-    if before.last().is_some_and(|word| PARTICULAR.contains(&word.as_str())) {
-        return Vec::new();
-    }
     before.pop_if(|word| ["a", "an", "some", "any", "most"].contains(&word.as_str()));
     let (before, after) = (before.join(" "), spoken_words(&after[..sentence_ends]).join(" "));
     let fits = |(leads, follows, _): &&(&[&str], &[&str], AskedFor)| {

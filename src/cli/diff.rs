@@ -1,7 +1,7 @@
 //! `turnstream diff`: what another configuration changes, turn by turn.
 //!
 //! Two replays of one log are held against each other. For each turn, the first stage at which they part is
-//! named ([`comparison`]), and what the user gets in either.
+//! named, and what the user gets in either.
 
 use std::collections::{BTreeMap, HashMap};
 use std::io::Write;

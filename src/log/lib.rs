@@ -42,6 +42,7 @@ pub mod follow;
 pub mod jsonl;
 pub mod kafka;
 pub mod letters;
+mod topic;
 pub mod write;
 
 #[cfg(test)]
@@ -49,71 +50,11 @@ mod conformance;
 
 pub use ends::Ends;
 pub use follow::Follower;
+pub use topic::Topic;
 
 /// The longest metadata that a position may carry, in bytes of ASCII: the broker's default of
 /// `offset.metadata.max.bytes`.
 pub const METADATA_LIMIT_BYTES: usize = 4_096;
-
-/// The purpose of a topic. Its name on the log is configured.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Topic {
-    /// Inputs.
-    Turns,
-    /// Responses.
-    Responses,
-    /// How responses came about. It may be missing: responses then leave whole.
-    Traces,
-    /// Inputs that ended without a response.
-    Recorded,
-    /// Inputs that could not be served.
-    DeadLetters,
-    /// The changelog of histories, compacted by key.
-    History,
-    /// Changes to the knowledge, compacted by key. Its number of partitions is independent of the
-    /// other topics.
-    Knowledge,
-    /// Counts over responses, histories and knowledge, compacted by key. Only `turnstream views`
-    /// reads and writes this topic; its number of partitions is independent too.
-    Views,
-}
-
-impl Topic {
-    /// All topics.
-    pub const ALL: [Self; 8] = [
-        Self::Turns,
-        Self::Responses,
-        Self::Traces,
-        Self::Recorded,
-        Self::DeadLetters,
-        Self::History,
-        Self::Knowledge,
-        Self::Views,
-    ];
-
-    /// The topics of inputs and their outcomes, without which nothing is served. All have the same
-    /// number of partitions, and so has [`Self::Traces`] where it is there.
-    pub const OF_TURNS: [Self; 5] =
-        [Self::Turns, Self::Responses, Self::Recorded, Self::DeadLetters, Self::History];
-
-    /// Whether the topic keeps only the last record of each key.
-    pub fn is_compacted(self) -> bool {
-        matches!(self, Self::History | Self::Knowledge | Self::Views)
-    }
-
-    /// The default name of the topic, which messages also use.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Turns => "turns",
-            Self::Responses => "responses",
-            Self::Traces => "traces",
-            Self::Recorded => "recorded",
-            Self::DeadLetters => "dead-letters",
-            Self::History => "history",
-            Self::Knowledge => "knowledge",
-            Self::Views => "views",
-        }
-    }
-}
 
 /// Where reading of a partition starts if the group has never committed an offset for it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]

@@ -327,9 +327,8 @@ fn every_metric_is_documented_and_every_documented_one_is_there() {
 fn views_served() -> ViewsMetrics {
     let metrics = ViewsMetrics::default();
     let log = EmbeddedLog::in_memory(&EmbeddedConfig::default()).expect("a log");
-    let whole =
-        include_str!("../fixtures/records/v1/response.json").replace("\"brief\": true,", "");
-    let message = Message { value: Some(whole.into_bytes()), ..Message::default() };
+    let response = include_bytes!("../fixtures/records/v1/response.json").to_vec();
+    let message = Message { value: Some(response), ..Message::default() };
     log.append(Topic::Responses, 0, message).expect("appended");
     let ends = turnstream_engine::views::Ends {
         writer: Box::new(log.writer(Topic::Views)),

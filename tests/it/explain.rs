@@ -134,6 +134,29 @@ fn what_cannot_be_explained_is_told() {
 }
 
 #[test]
+fn a_response_in_brief_is_explained_by_its_trace() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let turn = json!({"conversation_id": "c", "speaker": "user", "text": "What is a violin?"});
+    std::fs::write(folder.path().join("turns"), format!("{turn}\n")).expect("written");
+    for (trace, is_told) in [("topic", true), ("inline", true), ("off", false)] {
+        let (data, config) = (file(folder.path(), trace), file(folder.path(), "run.toml"));
+        let text = format!(
+            "[responses]\ntrace = \"{trace}\"\n[log]\nkind = \"embedded\"\ndirectory = {data:?}\n"
+        );
+        std::fs::write(&config, text).expect("written");
+        let turns = std::fs::File::open(folder.path().join("turns")).expect("turns");
+        let run = turnstream(&["run", "--config", &config]).stdin(turns).output().expect("it runs");
+        let said: Response = serde_json::from_slice(&run.stdout).expect("a response");
+        assert_eq!((said.brief, said.evidence.is_empty()), (trace != "inline", trace != "inline"));
+        assert!(said.text.contains("instrument") && !said.citations.is_empty(), "{said:?}");
+        let tree = succeeded(&["explain", "--data", &data]);
+        assert_eq!(tree.contains("─ gate retrieve: score 0."), is_told, "{trace}: {tree}");
+        assert_eq!(tree.contains("how it came about is in no record"), !is_told, "{trace}: {tree}");
+        assert!(tree.contains(&format!("from {}", said.citations[0].id.0)), "{trace}: {tree}");
+    }
+}
+
+#[test]
 fn the_prompts_of_a_response_are_shown_and_held_against_it() {
     let folder = tempfile::tempdir().expect("a folder");
     let (_server, config) = prompted_generation(folder.path());

@@ -26,6 +26,7 @@ pub(super) fn topics_that_do_not_fit_are_refused(broker: &mut Broker) {
     let mut others = narrow.clone();
     for name in [
         &mut others.topics.turns,
+        &mut others.topics.traces,
         &mut others.topics.recorded,
         &mut others.topics.dead_letters,
         &mut others.topics.knowledge,
@@ -40,6 +41,7 @@ pub(super) fn topics_that_do_not_fit_are_refused(broker: &mut Broker) {
         ("cleanup.policy", "delete", Topic::History),
         ("cleanup.policy", "compact,delete", Topic::History),
         ("max.message.bytes", "900000", Topic::Responses),
+        ("max.message.bytes", "900000", Topic::Traces),
         ("max.message.bytes", "900000", Topic::History),
         ("max.message.bytes", "1048000", Topic::DeadLetters),
     ] {

@@ -38,11 +38,15 @@ impl Contender {
         }
     }
 
-    /// The topics that it writes to, without the prefix.
-    pub(crate) fn topics(self) -> &'static [&'static str] {
+    /// The topics of ours that it writes to, without the prefix, each with its records for a turn. The
+    /// changelog of Kafka Streams has a name of its own; our history has an entry and its scope's record.
+    pub(crate) fn topics(self) -> &'static [(&'static str, usize)] {
         match self {
-            Bare | Streams => &["responses", "history"],
-            ClosedRecency | Closed | AsShipped => &["responses", "traces", "history"],
+            Bare => &[("responses", 1), ("history", 1)],
+            Streams => &[("responses", 1)],
+            ClosedRecency | Closed | AsShipped => {
+                &[("responses", 1), ("traces", 1), ("history", 2)]
+            }
         }
     }
 

@@ -145,29 +145,25 @@ fn waiting(site: &Site<'_>, contender: Contender, prefix: &str, turns: usize) ->
     let counted = (turns - turns / 10) as f64;
     process.kill().expect("it is running");
     process.wait().expect("it ended");
-    let bytes = contender
-        .topics()
-        .iter()
-        .filter(|topic| contender != Contender::Streams || **topic != "history");
+    let bytes = contender.topics().iter().map(|(topic, records)| {
+        let name = format!("{prefix}{topic}");
+        (*topic, bytes_of(site.bootstrap, &name, turns / 10) * *records as f64)
+    });
     Run {
         rate: counted / took.as_secs_f64(),
         per_cpu_second: counted / (now_used - used).max(0.01),
         peak_mib,
-        bytes: bytes
-            .map(|topic| (*topic, bytes_of(site.bootstrap, prefix, topic, turns)))
-            .collect(),
+        bytes: bytes.collect(),
         ..Run::default()
     }
 }
 
-/// Bytes of keys and values of a topic, for each turn; of one turn in ten.
-fn bytes_of(bootstrap: &str, prefix: &str, topic: &str, turns: usize) -> f64 {
-    let watch = Watch::begin(bootstrap, &format!("{prefix}{topic}"), PARTITIONS);
-    let (count, mut bytes) = (turns / 10, 0);
-    watch.take(count, |_, key, value| bytes += key + value.len());
-    // The engine writes an entry and its scope's record for each turn.
-    let records = if topic == "history" && !prefix.starts_with("bare") { 2.0 } else { 1.0 };
-    bytes as f64 / count as f64 * records
+/// The mean bytes of key and value of a topic's first records.
+fn bytes_of(bootstrap: &str, topic: &str, records: usize) -> f64 {
+    let mut bytes = 0;
+    let watch = Watch::begin(bootstrap, topic, PARTITIONS);
+    watch.take(records, |_, key, value| bytes += key + value.len());
+    bytes as f64 / records as f64
 }
 
 /// Turns come at a rate that all contenders can keep.
@@ -226,9 +222,9 @@ impl Sender {
     /// Sends a turn; so many conversations take turns.
     fn send(&self, topic: &str, at: usize, conversations: usize) {
         let conversation = format!("conversation-{:05}", at % conversations);
-        let texts = TEXTS.with(|texts| texts[(at / conversations + at) % texts.len()].clone());
+        let text = TEXTS.with(|texts| texts[(at / conversations + at) % texts.len()].clone());
         let turn = serde_json::json!({
-            "conversation_id": conversation, "turn_id": turn_id(at), "speaker": "user", "text": texts,
+            "conversation_id": conversation, "turn_id": turn_id(at), "speaker": "user", "text": text,
         });
         let turn = turn.to_string();
         let mut record = BaseRecord::to(topic).key(&conversation).payload(&turn);

@@ -21,7 +21,7 @@ use crate::teach::utterances;
 mod comparison;
 mod limit;
 
-use comparison::{Compared, Difference, Said};
+use comparison::{ComparedResponse, ResponseDifference, Said};
 use limit::Limit;
 
 const PAGE: &str = include_str!("diff/report.html");
@@ -44,7 +44,7 @@ Examples:
   turnstream diff before.jsonl after.jsonl --log log.jsonl --show 50
   turnstream diff before.jsonl after.jsonl --fail-over \"answer->decline > 1%\" --json
   turnstream diff before.jsonl after.jsonl.gz --report changed.html --out changed.jsonl")]
-pub struct DiffArgs {
+pub struct ReplayDiffArgs {
     /// Responses of one replay, as `replay --out` writes them, plain or gzip.
     #[arg(value_name = "A")]
     a: PathBuf,
@@ -122,7 +122,7 @@ struct DiffReport {
 ///
 /// # Errors
 /// A file cannot be read or written.
-pub fn execute(args: &DiffArgs, out: &mut dyn Write) -> anyhow::Result<Exit> {
+pub fn execute(args: &ReplayDiffArgs, out: &mut dyn Write) -> anyhow::Result<Exit> {
     let users = match &args.log {
         Some(log) => utterances(log, args.format)?,
         None => HashMap::new(),
@@ -151,14 +151,14 @@ fn write(path: &Path, bytes: &[u8]) -> anyhow::Result<()> {
 }
 
 fn compare(
-    args: &DiffArgs,
+    args: &ReplayDiffArgs,
     users: &HashMap<String, String>,
 ) -> anyhow::Result<(DiffReport, Vec<ChangedTurn>)> {
     // A turn that came twice was answered once, so a name is met once in a file.
-    let mut before: HashMap<String, Compared> = HashMap::new();
+    let mut before: HashMap<String, ComparedResponse> = HashMap::new();
     each_response(&args.a, |_, response| {
         let turn = format!("{}/{}", response.conversation_id, response.turn_id);
-        before.insert(turn, Compared::of(response));
+        before.insert(turn, ComparedResponse::of(response));
     })?;
     let mut report = DiffReport::default();
     let mut changed = Vec::new();
@@ -172,11 +172,11 @@ fn compare(
             return;
         };
         report.compared += 1;
-        let b = Compared::of(response);
+        let b = ComparedResponse::of(response);
         let stage = match a.difference(&b) {
-            Difference::None => return report.same += 1,
-            Difference::Numbers => return report.numbers += 1,
-            Difference::From(stage) => stage,
+            ResponseDifference::None => return report.same += 1,
+            ResponseDifference::Numbers => return report.numbers += 1,
+            ResponseDifference::From(stage) => stage,
         };
         report.changed += 1;
         *stages.entry(stage).or_insert(0) += 1;
@@ -258,7 +258,11 @@ fn print(report: &DiffReport, shown: &[ChangedTurn], out: &mut dyn Write) -> any
     Ok(())
 }
 
-fn page(args: &DiffArgs, report: &DiffReport, changed: &[ChangedTurn]) -> anyhow::Result<String> {
+fn page(
+    args: &ReplayDiffArgs,
+    report: &DiffReport,
+    changed: &[ChangedTurn],
+) -> anyhow::Result<String> {
     let mut pages = Environment::new();
     pages.add_template("diff.html", PAGE)?;
     let turns = &changed[..changed.len().min(ON_PAGE)];

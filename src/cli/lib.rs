@@ -91,7 +91,7 @@ pub enum Command {
     /// Put a log of conversations through the engine, without side effects.
     Replay(replay::ReplayArgs),
     /// Compare two replays of a log.
-    Diff(diff::DiffArgs),
+    Diff(diff::ReplayDiffArgs),
     /// Show how a response came about.
     Explain(explain::ExplainArgs),
     /// Show the histories that are kept, and why entries left them.

@@ -41,6 +41,7 @@ mod refinement;
 mod replay;
 mod resume;
 mod schemas;
+mod scraping;
 mod scripted_server;
 mod sources;
 mod stalled_encoder;

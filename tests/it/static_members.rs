@@ -17,7 +17,7 @@ use crate::broker::Broker;
 use crate::kafka::engine::Engine;
 use crate::kafka::kcat::{Counter, KEY_END, read_all, send_lines};
 use crate::kafka::outcomes::{Ended, OUTCOMES};
-use crate::metrics::{get, samples};
+use crate::scraping::{get, samples};
 
 const PARTITIONS: i32 = 4;
 const GROUP: &str = "static-members";

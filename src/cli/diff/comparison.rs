@@ -15,7 +15,7 @@ struct Made {
 
 /// A response, as it is compared.
 #[derive(Clone, Debug)]
-pub(super) struct Compared {
+pub(super) struct ComparedResponse {
     /// What the stages made, in the order of the flow.
     made: Vec<Made>,
     /// Stages that failed.
@@ -44,7 +44,7 @@ pub(super) struct Said {
 
 /// How two responses to a turn differ.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Difference {
+pub(super) enum ResponseDifference {
     /// Not at all.
     None,
     /// In scores or in the order of what was found alone.
@@ -53,7 +53,7 @@ pub(super) enum Difference {
     From(Stage),
 }
 
-impl Compared {
+impl ComparedResponse {
     pub(super) fn of(response: Response) -> Self {
         let Response { demand, evidence, refinement, .. } = &response;
         let ids = |of: &mut dyn Iterator<Item = &Evidence>| -> Vec<String> {
@@ -108,7 +108,7 @@ impl Compared {
     }
 
     /// How this response and another to the same turn differ.
-    pub(super) fn difference(&self, other: &Self) -> Difference {
+    pub(super) fn difference(&self, other: &Self) -> ResponseDifference {
         let is_brief = self.brief || other.brief;
         let compared = |made: &&(&Made, &Made)| {
             !is_brief || matches!(made.0.stage, Stage::Decision | Stage::Generation)
@@ -121,18 +121,21 @@ impl Compared {
             .filter(compared)
             .find(|(one, two)| one != two || failed.contains(&one.stage));
         match parted {
-            Some((one, _)) => Difference::From(one.stage),
+            Some((one, _)) => ResponseDifference::From(one.stage),
             None if failed.is_empty() => {
                 let is_same = is_brief || self.rest == other.rest;
-                if is_same { Difference::None } else { Difference::Numbers }
+                if is_same { ResponseDifference::None } else { ResponseDifference::Numbers }
             }
             // A stage that leaves nothing of its own in the record.
-            None => failed.first().map_or(Difference::None, |stage| Difference::From(*stage)),
+            None => failed
+                .first()
+                .map_or(ResponseDifference::None, |stage| ResponseDifference::From(*stage)),
         }
     }
 }
 
-/// A checksum of the record without what names the run: the topic of the input, timings, thoughts' owners.
+/// A checksum of the record without what differs from run to run: timings, and the topic of the input, which is the
+/// name of the replayed file.
 fn rest(mut response: Response) -> u32 {
     response.timings_us.clear();
     response.input.topic.clear();

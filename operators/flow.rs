@@ -15,9 +15,10 @@ use turnstream_knowledge::linking::Mention;
 use turnstream_ports::model::Embedding;
 use turnstream_ports::model::reader::Question;
 use turnstream_schemas::{
-    Action, Citation, Confidence, Demand, EventTime, Evidence, Fault, GateDecision, HandOffReason,
-    Header, HistoryChange, HistoryEntry, InputId, ModelUsed, Outcome, Passage, Plan, RecalledVia,
-    RecordPart, RefinementRound, RequestId, Scope, Score, SourceKind, Speaker, Stage, Turn, TurnId,
+    Action, Citation, Confidence, ConversationRecord, Demand, EventTime, Evidence, Fault,
+    GateDecision, HandOffReason, Header, HistoryChange, HistoryEntry, InputId, ModelUsed, Outcome,
+    Passage, Plan, RecalledVia, RecordPart, RefinementRound, RequestId, Scope, Score, SourceKind,
+    Speaker, Stage, Turn, TurnId,
 };
 
 use crate::phrasings::NearestPhrasings;
@@ -476,6 +477,8 @@ pub struct Finished {
     pub outcomes: Vec<(Outcome, Arc<Original>)>,
     /// The changes of the history, in order.
     pub changes: Vec<HistoryChange>,
+    /// The changes of hands, in order.
+    pub conversations: Vec<ConversationRecord>,
 }
 
 impl Finished {
@@ -486,6 +489,7 @@ impl Finished {
             generation: request.generation,
             outcomes: vec![(outcome, original)],
             changes: Vec::new(),
+            conversations: Vec::new(),
         }
     }
 }

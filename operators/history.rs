@@ -2,9 +2,9 @@
 //!
 //! The operator stands between ingest and the gate, and at the end of the feedback edge. Turns are
 //! exchanged here, once, by (partition, scope). The state of a scope is its entries, the ids of its last
-//! 256 turns, the turn that is being answered and the inputs that wait behind it. The operator keeps it
-//! until the partition is revoked or the scope retires: in memory while the scope is busy, in the
-//! [cache](turnstream_ports::cache) while it is idle. It decides which turn goes down the flow next,
+//! 256 turns, who holds the conversation ([`handover`]), the turn that is being answered and the inputs
+//! that wait behind it. The operator keeps it until the partition is revoked or the scope retires: in memory
+//! while the scope is busy, in the [cache](turnstream_ports::cache) while it is idle. It decides which turn goes down the flow next,
 //! recalls entries of strictly earlier inputs for it, and, when the turn comes back, updates the history
 //! and evicts entries (eq 11–14). Only this operator decides how an input ends, so it is the one place
 //! that drops late answers.
@@ -30,7 +30,7 @@ use turnstream_schemas::Stage;
 
 use crate::awaited::Awaited;
 use crate::flow::{Epoch, Failed, Finished, TurnContext, TurnInFlight};
-use crate::ingest::{Arrived, OnAgentReply};
+use crate::ingest::{AgentTurns, Arrived, OnAgentReply};
 use crate::stage::Observer;
 use crate::timers::Timers;
 
@@ -38,6 +38,7 @@ pub mod chains;
 pub mod clusters;
 pub mod database;
 pub mod eviction;
+pub mod handover;
 pub mod hierarchy;
 pub mod importance;
 pub mod likeness;
@@ -53,6 +54,7 @@ pub mod similarity;
 use chains::ChainsConfig;
 use clusters::ClustersConfig;
 pub use database::{Database, REMEMBERED_TURN_IDS, Remembering};
+use handover::HandoverConfig;
 use preparation::{
     PreparationConfig, Prepared, Preparing, SummariesConfig, SummariesForm, preparation,
 };
@@ -180,6 +182,10 @@ pub struct Rules {
     pub similarity: Similarity,
     /// What happens to an answer in flight when an agent replies.
     pub on_agent_reply: OnAgentReply,
+    /// What an agent's turn means for the turns after it.
+    pub agent_turns: AgentTurns,
+    /// How conversations change hands.
+    pub handover: HandoverConfig,
     /// Whose responses enter the history.
     pub source: ResponseSource,
     /// Whether changes of the history go to the committer.

@@ -1,5 +1,4 @@
-//! Ingest converts bytes of the log to turns and demands to forget, or to dead letters with the
-//! reason.
+//! Ingest converts bytes of the log to turns and directives, or to dead letters with the reason.
 //!
 //! It is the first stage of the flow. Key: none. State: none. It decides only whether the engine can
 //! serve an input. It never repairs an input, and never interprets the text of a turn.
@@ -17,8 +16,8 @@ use turnstream_ports::panics::at_work;
 use turnstream_ports::partitioner::Partitioner;
 use turnstream_schemas::outcome::Bytes;
 use turnstream_schemas::{
-    DeadLetter, EventTime, Fault, FaultKind, Forget, InputId, Outcome, RequestId, SCHEMA_VERSION,
-    Scope, ScopeKind, Stage, Turn, TurnId, TurnsRecord,
+    DeadLetter, Directive, EventTime, Fault, FaultKind, InputId, Outcome, RequestId,
+    SCHEMA_VERSION, Scope, ScopeKind, Stage, Turn, TurnId, TurnsRecord,
 };
 
 use crate::flow::{Epoch, Finished, Original};
@@ -38,6 +37,17 @@ pub enum OnAgentReply {
     Answer,
 }
 
+/// What an agent's turn means for the turns after it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum AgentTurns {
+    /// The agent holds the conversation from then on.
+    #[default]
+    TakeOver,
+    /// The agent speaks beside the engine, which goes on answering.
+    Beside,
+}
+
 /// `[turns]`: what counts as a turn, and how many may be in flight.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
@@ -47,8 +57,13 @@ pub struct TurnsConfig {
     /// log's key must keep a user on one partition).
     pub scope: ScopeKind,
     /// What an agent's turn does to a response that is still being made: `supersede` or `answer`.
-    /// Replays always use `answer`.
+    /// A takeover does the same. Replays always use `answer`.
     pub on_agent_reply: OnAgentReply,
+    /// What an agent's turn (a system turn that is no echo of ours) means for the turns after it. With
+    /// `take_over` the agent holds the conversation, and the engine answers no turn of it until it is released
+    /// (see `handover`); with `beside` it goes on answering. Replays always use `beside`: the system turns of
+    /// a log may be anybody's. Records that say `takeover` or `release` count in both cases.
+    pub agent_turns: AgentTurns,
     /// Most bytes of an utterance, from 1; a longer one becomes a dead letter.
     pub max_text_bytes: usize,
     /// Most bytes of an id, from 1; a longer one becomes a dead letter.
@@ -78,6 +93,7 @@ impl Default for TurnsConfig {
         Self {
             scope: ScopeKind::Conversation,
             on_agent_reply: OnAgentReply::Supersede,
+            agent_turns: AgentTurns::TakeOver,
             max_text_bytes: 8_192,
             max_id_bytes: 256,
             max_record_bytes: 262_144,
@@ -145,19 +161,21 @@ pub struct ArrivedTurn {
     pub last_of_scope: bool,
 }
 
-/// A demand to forget that can be served.
+/// A directive that can be served.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct ArrivedForget {
+pub struct ArrivedDirective {
     /// The attempt to serve the input.
     pub request: RequestId,
     /// The input.
     pub input: InputId,
-    /// The scope whose history is to be forgotten.
+    /// The scope that it is about.
     pub scope: Scope,
-    /// The demand as it was parsed.
-    pub forget: Forget,
+    /// The directive as it was parsed.
+    pub directive: Directive,
     /// Its id, never absent.
     pub turn_id: TurnId,
+    /// When it was given, found as that of a turn.
+    pub event_time: EventTime,
     /// The original record.
     pub original: Arc<Original>,
     /// Whether this is the last record of its scope.
@@ -169,8 +187,8 @@ pub struct ArrivedForget {
 pub enum Arrived {
     /// A turn.
     Turn(Box<ArrivedTurn>),
-    /// A demand to forget. It keeps its place in the order of the scope like any other input.
-    Forget(Box<ArrivedForget>),
+    /// A directive. It keeps its place in the order of the scope like any other input.
+    Directive(Box<ArrivedDirective>),
     /// The last turn of a scope was refused. `history` may drop the scope once it is idle.
     Ended {
         /// The scope's partition.
@@ -208,7 +226,7 @@ impl Arrived {
     pub fn request(&self) -> Option<RequestId> {
         match self {
             Self::Turn(turn) => Some(turn.request),
-            Self::Forget(forget) => Some(forget.request),
+            Self::Directive(directive) => Some(directive.request),
             Self::Ended { .. } | Self::Assigned { .. } | Self::Revoked { .. } => None,
         }
     }
@@ -218,7 +236,7 @@ impl Arrived {
     pub fn route(&self) -> u64 {
         match self {
             Self::Turn(turn) => route(turn.request.partition, &turn.scope),
-            Self::Forget(forget) => route(forget.request.partition, &forget.scope),
+            Self::Directive(of) => route(of.request.partition, &of.scope),
             Self::Ended { partition, scope } => route(*partition, scope),
             Self::Assigned { worker, .. } | Self::Revoked { worker, .. } => *worker,
         }
@@ -316,29 +334,33 @@ fn read(
         Ok(read)
     });
     let turn_id = |own: &Option<TurnId>| own.clone().unwrap_or_else(|| input.turn_id());
+    let event_time = |own: Option<EventTime>| {
+        let time = own.or(original.time_ms.map(EventTime));
+        time.unwrap_or(EventTime(offset.saturating_mul(1_000)))
+    };
     match read {
         Ok((TurnsRecord::Turn(turn), scope)) => Ok(Arrived::Turn(Box::new(ArrivedTurn {
             request,
             scope,
             turn_id: turn_id(&turn.turn_id),
-            event_time: turn
-                .timestamp
-                .or(original.time_ms.map(EventTime))
-                .unwrap_or(EventTime(offset.saturating_mul(1_000))),
+            event_time: event_time(turn.timestamp),
             turn,
             input,
             original,
             last_of_scope,
         }))),
-        Ok((TurnsRecord::Forget(forget), scope)) => Ok(Arrived::Forget(Box::new(ArrivedForget {
-            request,
-            scope,
-            turn_id: turn_id(&forget.turn_id),
-            forget,
-            input,
-            original,
-            last_of_scope,
-        }))),
+        Ok((TurnsRecord::Directive(directive), scope)) => {
+            Ok(Arrived::Directive(Box::new(ArrivedDirective {
+                request,
+                scope,
+                turn_id: turn_id(&directive.turn_id),
+                event_time: event_time(directive.timestamp),
+                directive,
+                input,
+                original,
+                last_of_scope,
+            })))
+        }
         Err(reason) => {
             let fault = Fault::new(Stage::Ingest, FaultKind::Invalid, reason.to_string());
             let letter = dead_letter(input, &original, fault);

@@ -9,6 +9,7 @@ use base64::prelude::BASE64_STANDARD as BASE64;
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
+use crate::handover::Handover;
 use crate::ids::{EntryId, EventTime, EvidenceId, InputId, Scope, Score, TurnId, UserId};
 use crate::model::ModelUsed;
 use crate::turn::Extra;
@@ -314,6 +315,12 @@ pub struct ScopeRecord {
     /// They survive eviction.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub recent_turn_ids: Vec<TurnId>,
+    /// The last change of hands; absent if the engine always held the scope.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub handover: Option<Handover>,
+    /// Event time of the latest turn or takeover of an agent; absent unless an agent holds the scope.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub agent_time: Option<EventTime>,
     /// Number of inputs of this scope that ended as a response or a recorded turn, since it began.
     pub turns: u64,
     /// Number of entries evicted since the scope began.

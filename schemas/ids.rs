@@ -218,6 +218,14 @@ impl EventTime {
     pub fn millis(self) -> i64 {
         self.0
     }
+
+    /// The hour it is in, such as `2026-11-26T09:00Z`; a time beyond the calendar as its milliseconds.
+    pub fn hour(self) -> String {
+        match jiff::Timestamp::from_millisecond(self.0) {
+            Ok(time) => time.strftime("%Y-%m-%dT%H:00Z").to_string(),
+            Err(_) => format!("{} ms", self.0),
+        }
+    }
 }
 
 impl Serialize for EventTime {
@@ -305,6 +313,8 @@ mod tests {
         let text: EventTime = serde_json::from_str("\"2023-11-14T22:13:20Z\"").unwrap();
         assert_eq!(millis, text);
         assert_eq!(serde_json::to_string(&text).unwrap(), "1700000000000");
+        assert_eq!(text.hour(), "2023-11-14T22:00Z");
+        assert_eq!(EventTime(i64::MAX).hour(), "9223372036854775807 ms");
         assert!(serde_json::from_str::<EventTime>("\"yesterday\"").is_err());
         assert!(serde_json::from_str::<EventTime>("1.5").is_err());
     }

@@ -6,13 +6,13 @@
 //!
 //! Reading order is data order:
 //!
-//! 1. [`turn`] and [`forget`]: what arrives on the `turns` topic;
+//! 1. [`turn`] and [`directive`]: what arrives on the `turns` topic;
 //! 2. [`history`]: the entries that a scope keeps, and the changes published about them;
 //! 3. [`demand`]: which knowledge a turn asks for (queries, topics, revisions);
 //! 4. [`plan`]: which sources are asked, in which order;
 //! 5. [`evidence`]: what the sources answered;
 //! 6. [`response`]: what leaves on the `responses` and `traces` topics;
-//! 7. [`outcome`]: the three ways an input can end;
+//! 7. [`outcome`]: the three ways an input can end, and [`handover`]: who holds a conversation then;
 //! 8. [`stages`]: the stages, a row for each, and [`fault`]: why one could not do its work;
 //! 9. [`knowledge`]: changes of the knowledge while turns flow;
 //! 10. [`views`]: counts over committed responses, histories and knowledge;
@@ -24,9 +24,10 @@
 
 pub mod answers;
 pub mod demand;
+pub mod directive;
 pub mod evidence;
 pub mod fault;
-pub mod forget;
+pub mod handover;
 pub mod history;
 pub mod ids;
 pub mod knowledge;
@@ -49,12 +50,13 @@ pub use demand::{
     Demand, ExplicitQuery, ImplicitQuery, Queries, Revision, RevisionKind, Span, Thoughts, Topic,
     Topics, Via,
 };
+pub use directive::{Directive, DirectiveKind, NoScope, TurnsRecord};
 pub use evidence::{
     Citation, Column, DocumentPassage, Evidence, EvidenceSet, FactStatement, PersonaSentence,
     RowOperation, RowsAsked, TableRow,
 };
 pub use fault::{Degraded, Fault, FaultKind};
-pub use forget::{Forget, ForgetKind, NoScope, TurnsRecord};
+pub use handover::{ConversationRecord, Handover, HandoverReason, Holder};
 pub use history::{
     CategoryRecord, ChainRecord, EntryKey, EntryVector, Evicted, EvictionCounts, EvictionReason,
     GroupRecord, GroupSummary, HistoryChange, HistoryEntry, Passage, RecalledTurn, RecalledVia,

@@ -21,18 +21,33 @@ pub enum RecordedReason {
     System,
     /// It echoes this response of the engine, which entered the history when it was made.
     Echo(crate::ids::ResponseId),
-    /// This agent's turn came before it was answered. Its query entered the history.
+    /// This agent's turn or takeover came before it was answered. Its query entered the history.
     SupersededBy(TurnId),
+    /// It came while an agent held the conversation, or while the user waited for one. Its query entered the
+    /// history.
+    Held,
     /// A turn of the scope with this id had ended before. The history did not change.
     DuplicateOf(TurnId),
-    /// It was a demand to forget: all entries of the scope were removed.
+    /// It directs to forget: all entries of the scope were removed.
     Forgotten,
+    /// It directs that an agent takes the conversation over.
+    Takeover,
+    /// It directs that the engine answers again.
+    Release,
 }
 
 impl RecordedReason {
     /// The names of all reasons.
-    pub const NAMES: [&'static str; 5] =
-        ["system", "echo", "superseded_by", "duplicate_of", "forgotten"];
+    pub const NAMES: [&'static str; 8] = [
+        "system",
+        "echo",
+        "superseded_by",
+        "held",
+        "duplicate_of",
+        "forgotten",
+        "takeover",
+        "release",
+    ];
 
     /// The reason's name in records and metrics.
     pub fn name(&self) -> &'static str {
@@ -40,8 +55,11 @@ impl RecordedReason {
             Self::System => "system",
             Self::Echo(_) => "echo",
             Self::SupersededBy(_) => "superseded_by",
+            Self::Held => "held",
             Self::DuplicateOf(_) => "duplicate_of",
             Self::Forgotten => "forgotten",
+            Self::Takeover => "takeover",
+            Self::Release => "release",
         }
     }
 }
@@ -56,7 +74,7 @@ pub struct Recorded {
     /// The organisation, if the turn named one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tenant_id: Option<TenantId>,
-    /// The conversation; absent only in a demand to forget a user.
+    /// The conversation; absent only in a directive about a user.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub conversation_id: Option<ConversationId>,
     /// The person, if the turn named one.
@@ -67,7 +85,7 @@ pub struct Recorded {
     /// Why it was not answered.
     #[serde(flatten)]
     pub reason: RecordedReason,
-    /// The entries that it evicted from the history. For a demand to forget, the first 256 by weight; the
+    /// The entries that it evicted from the history. For a directive to forget, the first 256 by weight; the
     /// tombstones name all of them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub evicted: Vec<Evicted>,

@@ -40,6 +40,7 @@ published! {
     "response", crate::Response, "an answer on the `responses` topic";
     "recorded", crate::Recorded, "an input that was recorded and not answered";
     "dead-letter", crate::DeadLetter, "an input that could not be served, as JSON lines hold it";
+    "conversation", crate::ConversationRecord, "the value of a record on the `conversations` topic";
     "history-key", crate::EntryKey, "the key of a record on the `history` topic";
     "history-entry", crate::HistoryEntry, "an entry on the `history` topic";
     "history-scope", crate::ScopeRecord, "the scope record on the `history` topic";

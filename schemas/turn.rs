@@ -21,7 +21,7 @@ pub enum Speaker {
     System,
 }
 
-/// The `kind` of an utterance. The other kind of record is [`Forget`](crate::Forget).
+/// The `kind` of an utterance. Records of other kinds are [directives](crate::Directive).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum TurnKind {

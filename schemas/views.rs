@@ -34,11 +34,17 @@ pub enum ViewName {
     HistorySizes,
     /// By action, and by `hand_off/reason`: the responses that do it.
     Actions,
+    /// By `waiting/reason` (with `/queue`, if one is configured) and by `agent`: the scopes that people hold,
+    /// or wait for people in.
+    Holders,
+    /// By the hour of event time in which the wait began, such as `2026-11-26T09:00Z`: the scopes that wait
+    /// for an agent.
+    WaitingSince,
 }
 
 impl ViewName {
     /// All views.
-    pub const ALL: [Self; 11] = [
+    pub const ALL: [Self; 13] = [
         Self::FactsUsed,
         Self::WithdrawnFactsUsed,
         Self::RelationsUsed,
@@ -50,6 +56,8 @@ impl ViewName {
         Self::EvidenceRemembered,
         Self::HistorySizes,
         Self::Actions,
+        Self::Holders,
+        Self::WaitingSince,
     ];
 
     /// The name in records.
@@ -66,6 +74,8 @@ impl ViewName {
             Self::EvidenceRemembered => "evidence_remembered",
             Self::HistorySizes => "history_sizes",
             Self::Actions => "actions",
+            Self::Holders => "holders",
+            Self::WaitingSince => "waiting_since",
         }
     }
 }

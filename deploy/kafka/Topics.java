@@ -19,7 +19,7 @@ class Topics {
     /** The largest record that a topic takes by default, and the reason beside it. */
     private static final String DEAD_LETTER_BYTES = String.valueOf(1_048_588 + 65_536);
 
-    private static final List<String> COMPACTED = List.of("history", "knowledge", "views");
+    private static final List<String> COMPACTED = List.of("conversations", "history", "knowledge", "views");
 
     /** Read whole by every process, so that its number of partitions is its own. */
     private static final String KNOWLEDGE = "knowledge";

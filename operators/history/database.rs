@@ -29,6 +29,7 @@ use super::similarity::Similarity;
 use crate::flow::{Recalled, Reconstructed, Utterance};
 
 mod forget;
+mod hands;
 mod later;
 
 pub use forget::Update;

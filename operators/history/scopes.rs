@@ -94,7 +94,7 @@ impl Scopes {
     pub(super) fn arrived(&mut self, arrived: Arrived) -> Vec<HistoryStep> {
         match arrived {
             Arrived::Turn(turn) => return self.input(WaitingInput::Turn(turn)),
-            Arrived::Forget(forget) => return self.input(WaitingInput::Forget(forget)),
+            Arrived::Directive(of) => return self.input(WaitingInput::Directive(of)),
             Arrived::Ended { partition, scope } => self.ended(&(partition, scope)),
             Arrived::Assigned { partition, generation, .. } => {
                 self.drop_partition(partition);

@@ -1,27 +1,30 @@
 //! The sequence of one scope: turn t + 1 waits until the answer to turn t is back. The sequence decides
 //! which turn goes down the flow next, and how the inputs end that do not: duplicates, echoes, agents'
-//! turns, superseded turns, demands to forget.
+//! turns, superseded turns, held turns, directives.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
 
 use turnstream_ports::broken::Broken;
 use turnstream_schemas::{
-    Evicted, HistoryChange, HistoryEntry, Outcome, Passage, RecalledTurn, RecordedReason,
-    RequestId, Response, ResponseId, SCHEMA_VERSION, Scope, Speaker, TurnId,
+    ConversationRecord, Evicted, HandoverReason, HistoryChange, HistoryEntry, Outcome, Passage,
+    RecordedReason, RequestId, ResponseId, Scope, Speaker, TurnId,
 };
 
 use super::Rules;
-use super::database::{Database, Update};
+use super::database::Database;
 use super::likeness::Signature;
 use super::preparation::{EXCHANGES_AT_ONCE, Prepared, ScopeVectors, SummariesConfig, Unprepared};
 use crate::flow::{Failed, Finished, TurnContext, TurnInFlight, Utterance};
-use crate::ingest::{ArrivedForget, ArrivedTurn, OnAgentReply, dead_letter};
+use crate::ingest::{AgentTurns, ArrivedTurn, OnAgentReply, dead_letter};
 
+mod ending;
+mod hands;
 mod waiting;
 
+use ending::{recorded, response, unanswered};
 pub use waiting::WaitingInput;
-use waiting::recorded;
+use waiting::Whereabouts;
 
 /// Evictions that the outcome of a demand to forget lists at most; the changes contain all of them. The
 /// bound makes the outcome fit into a record of the log, however long the history was.
@@ -51,6 +54,8 @@ pub struct Sequence {
     query: Option<Signature>,
     /// Changes that came with its preparation, to be published with its outcome.
     changed: Vec<HistoryChange>,
+    /// Changes of hands that came with it, likewise.
+    handed: Vec<ConversationRecord>,
     /// Inputs behind it, in log order.
     waiting: VecDeque<WaitingInput>,
     retired: bool,
@@ -61,8 +66,19 @@ impl Sequence {
     pub fn new(scope: Scope, partition: i32, generation: u32) -> Self {
         let database = Database::default();
         let (asked, waiting, retired) = (None, VecDeque::new(), false);
-        let (query, changed) = (None, Vec::new());
-        Self { scope, partition, generation, database, asked, query, changed, waiting, retired }
+        let (query, changed, handed) = (None, Vec::new(), Vec::new());
+        Self {
+            scope,
+            partition,
+            generation,
+            database,
+            asked,
+            query,
+            changed,
+            handed,
+            waiting,
+            retired,
+        }
     }
 
     /// Whose sequence it is.
@@ -105,8 +121,8 @@ impl Sequence {
     pub fn arrive(&mut self, input: WaitingInput, rules: &Rules) -> Vec<HistoryStep> {
         let mut steps = Vec::new();
         match input {
-            WaitingInput::Turn(turn) if self.supersedes(&turn, rules) => {
-                let finished = self.supersede(turn, rules);
+            agent if self.supersedes(&agent, rules) => {
+                let finished = self.supersede(&agent, rules);
                 steps.extend(broken_apart(finished).map(HistoryStep::Finish));
             }
             input => {
@@ -169,13 +185,10 @@ impl Sequence {
         }
         let turn = match input {
             WaitingInput::Turn(turn) => turn,
-            WaitingInput::Forget(forget) => {
-                let (evicted, changes) = self.forget(forget, rules);
-                return Ok((input.recorded(RecordedReason::Forgotten, evicted), changes));
-            }
+            WaitingInput::Directive(of) => return Ok(self.direct(of.directive.kind, input, rules)),
         };
         match (turn.turn.speaker, echo_of(turn, rules)) {
-            (Speaker::User, _) => Err(turn),
+            (Speaker::User, _) => self.hold(turn, rules).ok_or(turn),
             (Speaker::System, Some(response)) => {
                 self.database.see_time(turn.event_time);
                 self.database.remember(turn.turn_id.clone());
@@ -183,19 +196,6 @@ impl Sequence {
             }
             (Speaker::System, None) => Ok(self.record_agent(turn, rules)),
         }
-    }
-
-    /// Removes every entry from the history; returns the evictions for the outcome, and the changes.
-    fn forget(
-        &mut self,
-        forget: &ArrivedForget,
-        rules: &Rules,
-    ) -> (Vec<Evicted>, Vec<HistoryChange>) {
-        self.database.remember(forget.turn_id.clone());
-        let Update { changes, mut evicted } =
-            self.database.forget(&self.scope, &rules.remembering());
-        evicted.truncate(TOLD_EVICTIONS);
-        (evicted, changes)
     }
 
     /// Records an agent's turn: it completes the latest entry that lacks a response, or makes a new one.
@@ -217,18 +217,26 @@ impl Sequence {
                 }
             }
         }
+        if rules.agent_turns == AgentTurns::TakeOver {
+            self.change_hands(HandoverReason::AgentTurn, Whereabouts::of(turn), None);
+        }
         (recorded(turn, RecordedReason::System, evicted), changes)
     }
 
-    /// Whether a turn supersedes those that are still in flight. An echo does not, nor does a repeat of a
-    /// turn that ended or is in flight.
-    fn supersedes(&self, turn: &ArrivedTurn, rules: &Rules) -> bool {
-        rules.on_agent_reply == OnAgentReply::Supersede
-            && turn.turn.speaker == Speaker::System
-            && echo_of(turn, rules).is_none()
+    /// Whether an input of an agent supersedes the turns that are still in flight. An echo does not, nor does
+    /// a repeat of an input that ended or is in flight.
+    fn supersedes(&self, input: &WaitingInput, rules: &Rules) -> bool {
+        let of_agent = match input {
+            WaitingInput::Turn(turn) => {
+                turn.turn.speaker == Speaker::System && echo_of(turn, rules).is_none()
+            }
+            WaitingInput::Directive(_) => input.is_takeover(),
+        };
+        of_agent
+            && rules.on_agent_reply == OnAgentReply::Supersede
             && self.asked.is_some()
-            && !self.database.remembers(&turn.turn_id)
-            && !self.in_flight().any(|turn_id| *turn_id == turn.turn_id)
+            && !self.database.remembers(input.turn_id())
+            && !self.in_flight().any(|turn_id| turn_id == input.turn_id())
     }
 
     /// The ids of the inputs that have not ended.
@@ -239,22 +247,22 @@ impl Sequence {
 
     /// Ends every earlier input of the scope and then the agent's own, as one group: they are committed in
     /// one transaction, in log order. The answer that is still in flight will come late.
-    fn supersede(&mut self, agent: Box<ArrivedTurn>, rules: &Rules) -> Finished {
+    fn supersede(&mut self, agent: &WaitingInput, rules: &Rules) -> Finished {
         let (mut outcomes, mut changes) = (Vec::new(), Vec::new());
         let asked = self.asked.take().map(WaitingInput::Turn);
         for input in asked.into_iter().chain(std::mem::take(&mut self.waiting)) {
             let (outcome, changed) = self
                 .take_note(&input, rules)
-                .unwrap_or_else(|turn| self.superseded(turn, &agent.turn_id, rules));
+                .unwrap_or_else(|turn| self.superseded(turn, agent.turn_id(), rules));
             self.database.applied(&self.scope, input.request().offset);
             outcomes.push((outcome, Arc::clone(input.original())));
             changes.extend(changed);
         }
-        let (outcome, changed) = self.record_agent(&agent, rules);
+        let noted = self.take_note(agent, rules);
+        let (outcome, changed) = noted.unwrap_or_else(|_| unreachable!("no user's turn"));
         changes.extend(changed);
-        let agent = WaitingInput::Turn(agent);
-        let HistoryStep::Finish(mut finished) = self.finish(&agent, outcome, changes, rules) else {
-            unreachable!("finishing a turn finishes it");
+        let HistoryStep::Finish(mut finished) = self.finish(agent, outcome, changes, rules) else {
+            unreachable!("finishing an input finishes it");
         };
         outcomes.append(&mut finished.outcomes);
         Finished { outcomes, ..finished }
@@ -358,6 +366,9 @@ impl Sequence {
             entry.response_turn_id = Some(TurnId(turn.input.response_id().0));
         }
         let (changes, evicted) = self.insert(entry, &turn.turn.text, rules);
+        if rules.source.keeps_ours() {
+            self.hand_off(turn, drafted.decision.as_ref(), rules);
+        }
         (Outcome::Response(Box::new(response(turn, drafted, evicted))), changes)
     }
 
@@ -396,14 +407,16 @@ impl Sequence {
         changes.extend(further);
         self.database.applied(&self.scope, input.request().offset);
         self.retired |= input.is_last_of_scope();
+        let mut conversations = std::mem::take(&mut self.handed);
         if rules.publish_changes {
             changes.push(self.database.record(&self.scope));
         } else {
             changes.clear();
+            conversations.clear();
         }
         let outcomes = vec![(outcome, Arc::clone(input.original()))];
         let (partition, generation) = (self.partition, self.generation);
-        HistoryStep::Finish(Finished { partition, generation, outcomes, changes })
+        HistoryStep::Finish(Finished { partition, generation, outcomes, changes, conversations })
     }
 }
 
@@ -412,7 +425,8 @@ fn broken_apart(mut finished: Finished) -> impl Iterator<Item = Finished> {
     let mut first = None;
     if Broken::SupersededAfterAgent.here() {
         let agent = finished.outcomes.pop().into_iter().collect();
-        first = Some(Finished { outcomes: agent, changes: Vec::new(), ..finished.clone() });
+        let (changes, conversations) = Default::default();
+        first = Some(Finished { outcomes: agent, changes, conversations, ..finished.clone() });
     }
     first.into_iter().chain([finished])
 }
@@ -427,70 +441,4 @@ fn echo_of(turn: &ArrivedTurn, rules: &Rules) -> Option<ResponseId> {
         && partition.parse() == Ok(turn.input.partition)
         && offset.parse::<i64>().is_ok_and(|offset| offset < turn.input.offset);
     (ours && rules.source.is_live()).then(|| named.clone())
-}
-
-/// The entry of a turn that has no response yet.
-fn unanswered(turn: &ArrivedTurn, query: Option<&str>) -> HistoryEntry {
-    HistoryEntry {
-        schema_version: SCHEMA_VERSION,
-        input: turn.input.clone(),
-        query: query.map(str::to_owned),
-        turn_id: turn.turn_id.clone(),
-        user_id: turn.turn.user_id.clone(),
-        passages: Vec::new(),
-        response: None,
-        response_turn_id: None,
-        event_time: turn.event_time,
-        vector: None,
-        importance: None,
-        extra: serde_json::Map::new(),
-    }
-}
-
-fn response(turn: &ArrivedTurn, drafted: TurnInFlight, evicted: Vec<Evicted>) -> Response {
-    let recalled = drafted.context.recalled.iter();
-    let history = recalled.enumerate().map(|(place, recalled)| {
-        let attended = drafted.history.iter().find(|attended| attended.place == place);
-        RecalledTurn {
-            turn_id: recalled.entry.turn_id.clone(),
-            via: recalled.via,
-            relevance: Some(recalled.relevance),
-            weight: recalled.weight,
-            passage: recalled.best_passage().map(|passage| passage.id.clone()),
-            attention: attended.map(|attended| attended.attention),
-            left_out: attended.is_some_and(|attended| attended.left_out),
-        }
-    });
-    let history = history.collect();
-    Response {
-        schema_version: SCHEMA_VERSION,
-        response_id: turn.input.response_id(),
-        input: turn.input.clone(),
-        tenant_id: turn.turn.tenant_id.clone(),
-        conversation_id: turn.turn.conversation_id.clone(),
-        user_id: turn.turn.user_id.clone(),
-        turn_id: turn.turn_id.clone(),
-        text: drafted.draft.text,
-        action: drafted.decision.as_ref().map(|it| it.action),
-        hand_off: drafted.decision.as_ref().and_then(|it| it.hand_off),
-        answer_precision: drafted.decision.as_ref().and_then(|it| it.precision),
-        citations: drafted.draft.citations,
-        brief: false,
-        history,
-        gate: drafted.gate,
-        demand: drafted.demand,
-        plan: drafted.plan,
-        evidence: drafted.evidence,
-        refinement: drafted.refinement.rounds,
-        evicted,
-        query_reconstructed: drafted.context.reconstructed.as_ref().map(|it| it.query.clone()),
-        confidence: drafted.draft.confidence,
-        knowledge: drafted.knowledge.state().clone(),
-        model: drafted.draft.model,
-        degraded: drafted.progress.degraded.into_iter().map(Into::into).collect(),
-        models: drafted.progress.models,
-        timings_us: drafted.progress.timings_us,
-        metadata: turn.turn.metadata.clone(),
-        extra: turn.turn.extra.clone(),
-    }
 }

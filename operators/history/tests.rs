@@ -5,16 +5,17 @@ use std::sync::atomic::{AtomicI64, Ordering};
 use turnstream_knowledge::KnowledgeVersion;
 use turnstream_ports::cache::{CacheChange, MemoryCache};
 use turnstream_schemas::{
-    EventTime, FaultKind, HistoryChange, InputId, Outcome, RecalledVia, RecordedReason, RequestId,
-    Response, Scope, Speaker, Turn, TurnId,
+    Directive, DirectiveKind, EventTime, FaultKind, HistoryChange, InputId, Outcome, RecalledVia,
+    RecordedReason, RequestId, Response, Scope, ScopeKind, Speaker, Turn, TurnId,
 };
 
 use super::preparation::Unprepared;
 use super::*;
-use crate::flow::{Draft, Original, TurnInFlight};
-use crate::ingest::ArrivedTurn;
+use crate::flow::{ActionDecision, Draft, Original, TurnInFlight};
+use crate::ingest::{ArrivedDirective, ArrivedTurn};
 
 mod forgetting;
+mod hands;
 
 pub(super) fn rules() -> Rules {
     Rules {
@@ -22,6 +23,8 @@ pub(super) fn rules() -> Rules {
         observer: Observer::none(),
         config: HistoryConfig::default(),
         on_agent_reply: OnAgentReply::Supersede,
+        agent_turns: AgentTurns::Beside,
+        handover: HandoverConfig::default(),
         source: ResponseSource::Live,
         publish_changes: true,
     }
@@ -86,6 +89,24 @@ impl Talk {
         self.take(steps);
     }
 
+    fn direct(&mut self, kind: DirectiveKind, change: impl FnOnce(&mut ArrivedDirective)) {
+        let offset = self.next_offset.fetch_add(1, Ordering::Relaxed);
+        let input = InputId { topic: "turns".to_owned(), partition: 0, offset };
+        let mut arrived = ArrivedDirective {
+            request: RequestId { partition: 0, generation: 1, offset },
+            scope: Scope::new(None, "c"),
+            directive: Directive::new(kind, ScopeKind::Conversation, None, "c"),
+            turn_id: input.turn_id(),
+            event_time: EventTime(offset * 1_000),
+            input,
+            original: Arc::new(Original::default()),
+            last_of_scope: false,
+        };
+        change(&mut arrived);
+        let steps = self.scopes.arrived(Arrived::Directive(Box::new(arrived)));
+        self.take(steps);
+    }
+
     pub(super) fn user(&mut self, text: &str) {
         self.say(Speaker::User, text, |_| {});
     }
@@ -96,10 +117,15 @@ impl Talk {
 
     /// Answers the turn that was asked `place`-th; `false` where the answer was late.
     pub(super) fn answer(&mut self, place: usize, text: &str) -> bool {
+        self.answer_by(place, text, None)
+    }
+
+    /// Likewise, with what the response does.
+    fn answer_by(&mut self, place: usize, text: &str, decision: Option<ActionDecision>) -> bool {
         let context = Arc::clone(&self.asked[place]);
         let draft = Draft { text: text.to_owned(), ..Draft::default() };
         let turn = TurnInFlight::undecided(context, KnowledgeVersion::default());
-        self.give(Ok(Box::new(TurnInFlight { draft, ..turn })))
+        self.give(Ok(Box::new(TurnInFlight { draft, decision, ..turn })))
     }
 
     fn fail(&mut self, place: usize) -> bool {

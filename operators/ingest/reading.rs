@@ -1,7 +1,7 @@
-//! Parses a record into a turn or a demand to forget, with its scope, or tells why it is refused.
+//! Parses a record into a turn or a directive, with its scope, or tells why it is refused.
 
 use turnstream_ports::partitioner::Partitioner;
-use turnstream_schemas::{Forget, NoScope, SCHEMA_VERSION, Scope, Turn, TurnsRecord};
+use turnstream_schemas::{Directive, EventTime, NoScope, SCHEMA_VERSION, Scope, Turn, TurnsRecord};
 
 use super::TurnsConfig;
 use crate::flow::Original;
@@ -22,19 +22,19 @@ pub(super) enum Refusal {
     #[error("schema_version 0 does not exist; the first version is 1")]
     NoVersion,
     #[error(
-        "it names nothing to forget; give it a `conversation_id`, or a `user_id` where turns.scope \
-         is \"user\""
+        "it names nothing that it is about; give it a `conversation_id`, or a `user_id` where \
+         turns.scope is \"user\""
     )]
-    NothingToForget,
+    AboutNothing,
     #[error(
         "turns.scope = \"conversation\": what a user said lies in the histories of many \
-         conversations; send one such record for each of them, with its `conversation_id`, as \
-         `turnstream history forget --user` does"
+         conversations; send one such record for each of them, with its `conversation_id` (to \
+         forget, `turnstream history forget --user` does so)"
     )]
     UserOfConversations,
     #[error(
         "turns.scope = \"user\": a user has one history of all conversations, in which none can \
-         be told apart; to forget all of it, send `user_id` without `conversation_id`"
+         be told apart; for all of it, send `user_id` without `conversation_id`"
     )]
     ConversationOfUser,
     #[error("`{0}` is empty; leave it out or give it a value")]
@@ -71,7 +71,7 @@ pub(super) fn parsed(
     let record = TurnsRecord::parse(text).map_err(Refusal::NotATurn)?;
     let scope = match &record {
         TurnsRecord::Turn(turn) => scope_of_turn(turn, original, config)?,
-        TurnsRecord::Forget(forget) => scope_of_forget(forget, config)?,
+        TurnsRecord::Directive(of) => scope_of_directive(of, original, config)?,
     };
     Ok((record, scope))
 }
@@ -88,21 +88,26 @@ fn scope_of_turn(turn: &Turn, original: &Original, config: &TurnsConfig) -> Resu
     check_ids(&ids, config)?;
     check_text("text", &turn.text, config.max_text_bytes, "max_text_bytes")?;
     check_characters("text", &turn.text, |character| matches!(character, '\n' | '\r' | '\t'))?;
-    check_skew(turn, original, config.max_timestamp_skew_seconds)?;
+    check_skew(turn.timestamp, original, config.max_timestamp_skew_seconds)?;
     turn.scope(config.scope).ok_or(Refusal::NoUser)
 }
 
-fn scope_of_forget(forget: &Forget, config: &TurnsConfig) -> Result<Scope, Refusal> {
-    check_version(forget.schema_version)?;
+fn scope_of_directive(
+    directive: &Directive,
+    original: &Original,
+    config: &TurnsConfig,
+) -> Result<Scope, Refusal> {
+    check_version(directive.schema_version)?;
     let ids = [
-        ("conversation_id", forget.conversation_id.as_ref().map(|id| id.as_str())),
-        ("tenant_id", forget.tenant_id.as_ref().map(|id| id.as_str())),
-        ("user_id", forget.user_id.as_ref().map(|id| id.as_str())),
-        ("turn_id", forget.turn_id.as_ref().map(|id| id.as_str())),
+        ("conversation_id", directive.conversation_id.as_ref().map(|id| id.as_str())),
+        ("tenant_id", directive.tenant_id.as_ref().map(|id| id.as_str())),
+        ("user_id", directive.user_id.as_ref().map(|id| id.as_str())),
+        ("turn_id", directive.turn_id.as_ref().map(|id| id.as_str())),
     ];
     check_ids(&ids, config)?;
-    forget.scope(config.scope).map_err(|named| match named {
-        NoScope::Nothing => Refusal::NothingToForget,
+    check_skew(directive.timestamp, original, config.max_timestamp_skew_seconds)?;
+    directive.scope(config.scope).map_err(|named| match named {
+        NoScope::Nothing => Refusal::AboutNothing,
         NoScope::UserOfConversations => Refusal::UserOfConversations,
         NoScope::ConversationOfUser => Refusal::ConversationOfUser,
     })
@@ -155,8 +160,12 @@ fn check_characters(
     }
 }
 
-fn check_skew(turn: &Turn, original: &Original, limit: u64) -> Result<(), Refusal> {
-    let (Some(said), Some(logged)) = (turn.timestamp, original.time_ms) else { return Ok(()) };
+fn check_skew(
+    timestamp: Option<EventTime>,
+    original: &Original,
+    limit: u64,
+) -> Result<(), Refusal> {
+    let (Some(said), Some(logged)) = (timestamp, original.time_ms) else { return Ok(()) };
     let seconds = said.millis().abs_diff(logged) / 1_000;
     if limit > 0 && seconds > limit {
         return Err(Refusal::Skewed { seconds, limit });

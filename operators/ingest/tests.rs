@@ -41,7 +41,7 @@ fn bad_input_is_refused_with_its_reason() {
             br#"{"kind":"sing","conversation_id":"c","speaker":"user","text":"x"}"#.to_vec(),
             "unknown variant `sing`",
         ),
-        (br#"{"kind":"forget"}"#.to_vec(), "names nothing to forget"),
+        (br#"{"kind":"forget"}"#.to_vec(), "names nothing that it is about"),
         (
             br#"{"kind":"forget","user_id":"u"}"#.to_vec(),
             "send one such record for each of them, with its `conversation_id`",
@@ -106,7 +106,7 @@ fn a_demand_to_forget_is_for_the_scope_that_it_names() {
         let record = InputRecord { offset: 7, original, ..InputRecord::default() };
         let config = TurnsConfig { scope, ..TurnsConfig::default() };
         match read(record, &config, &InputTopic::from("turns")) {
-            Ok(Arrived::Forget(forget)) => forget,
+            Ok(Arrived::Directive(forget)) => forget,
             other => panic!("no demand to forget: {other:?}"),
         }
     };

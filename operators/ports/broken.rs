@@ -22,6 +22,10 @@ pub enum Broken {
     LateAnswers,
     /// Superseded turns end after the agent's words that superseded them.
     SupersededAfterAgent,
+    /// A turn is answered although an agent holds the conversation.
+    AnswerWhileHeld,
+    /// A release does not return the conversation to the engine.
+    LostRelease,
     /// A restored history clusters its entries anew.
     ClusterAnew,
     /// Views of histories keep counting an entry that has left.

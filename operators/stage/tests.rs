@@ -20,9 +20,10 @@ use turnstream_schemas::Outcome;
 
 use super::*;
 use crate::flow::{Draft, Epoch, Finished, Original, TurnInFlight};
+use crate::history::handover::HandoverConfig;
 use crate::history::similarity::Similarity;
 use crate::history::{HistoryConfig, Keeping, ResponseSource, Rules, history};
-use crate::ingest::{Input, InputRecord, OnAgentReply, TurnsConfig, ingest};
+use crate::ingest::{AgentTurns, Input, InputRecord, OnAgentReply, TurnsConfig, ingest};
 use crate::testing::runner;
 
 mod contract;
@@ -157,6 +158,8 @@ fn serve(seed: u64, scopes: u64, inputs: u64, capacity: usize) -> Vec<Outcome> {
         observer: Observer::none(),
         config: HistoryConfig::default(),
         on_agent_reply: OnAgentReply::Supersede,
+        agent_turns: AgentTurns::Beside,
+        handover: HandoverConfig::default(),
         source: ResponseSource::Live,
         publish_changes: false,
     };

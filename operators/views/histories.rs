@@ -9,7 +9,9 @@
 //!                  ▲        │       └─▶ by count, count ──────────▶ cluster_sizes
 //!            ┌─▶ members    │
 //!  records ──┼──────────────┘
-//!  of scopes └─▶ evictions ──▶ count ─────────────────────────────▶ evictions_by_reason
+//!  of scopes ├─▶ evictions ──▶ count ─────────────────────────────▶ evictions_by_reason
+//!            ├─▶ holder ─────▶ count ─────────────────────────────▶ holders
+//!            └─▶ wait ───────▶ count ─────────────────────────────▶ waiting_since
 //! ```
 //!
 //! A record replaces the one before with its key, and a tombstone removes it. The views keep the input
@@ -25,8 +27,8 @@ use timely::dataflow::operators::Probe;
 use timely::dataflow::{ProbeHandle, Scope as Dataflow};
 use turnstream_ports::broken::Broken;
 use turnstream_schemas::{
-    EntryId, EntryKey, EvictionCounts, EvictionReason, HistoryChange, HistoryEntry, Scope,
-    ScopeRecord, ViewKey, ViewName,
+    EntryId, EntryKey, EvictionCounts, EvictionReason, HandOffReason, Handover, HistoryChange,
+    HistoryEntry, Holder, Scope, ScopeRecord, ViewKey, ViewName,
 };
 
 use super::{Rows, Shown, StepCount, counted};
@@ -63,6 +65,8 @@ struct Inputs {
     evictions: InputSession<StepCount, Shown, isize>,
     passages: InputSession<StepCount, Shown, isize>,
     measures: InputSession<StepCount, Shown, isize>,
+    holders: InputSession<StepCount, Shown, isize>,
+    waits: InputSession<StepCount, Shown, isize>,
 }
 
 /// The records of a scope that are in the inputs.
@@ -87,6 +91,10 @@ struct OfRecord {
     groups: usize,
     chains: usize,
     evictions: EvictionCounts,
+    /// Who holds the scope, if it is not the engine.
+    holder: Option<String>,
+    /// The hour since which its user waits.
+    waits_since: Option<String>,
 }
 
 impl Histories {
@@ -97,7 +105,8 @@ impl Histories {
         scope: Dataflow<'scope, StepCount>,
         probe: &ProbeHandle<StepCount>,
     ) -> Rows<'scope, (ViewKey, i64)> {
-        let Inputs { held, members, evictions, passages, measures } = &mut self.inputs;
+        let Inputs { held, members, evictions, passages, measures, holders, waits } =
+            &mut self.inputs;
         let placed = members.to_collection(scope).semijoin(held.to_collection(scope));
         let clusters = placed.map(|((place, _), category)| (place, category)).count();
         let clusters = clusters.map(|(of, count)| (of, count as i64)).consolidate();
@@ -112,6 +121,8 @@ impl Histories {
             .concat(counted(evictions.to_collection(scope), ViewName::EvictionsByReason))
             .concat(counted(passages.to_collection(scope), ViewName::EvidenceRemembered))
             .concat(counted(measures.to_collection(scope), ViewName::HistorySizes))
+            .concat(counted(holders.to_collection(scope), ViewName::Holders))
+            .concat(counted(waits.to_collection(scope), ViewName::WaitingSince))
     }
 
     /// Applies a change of a key of the topic. `bytes` is the size of the record.
@@ -166,12 +177,13 @@ impl Histories {
 
     /// Moves the inputs to this step: input so far belongs to the steps before.
     pub(super) fn advance_to(&mut self, step: StepCount) {
-        let Inputs { held, members, evictions, passages, measures } = &mut self.inputs;
+        let Inputs { held, members, evictions, passages, measures, holders, waits } =
+            &mut self.inputs;
         held.advance_to(step);
         held.flush();
         members.advance_to(step);
         members.flush();
-        for shown in [evictions, passages, measures] {
+        for shown in [evictions, passages, measures, holders, waits] {
             shown.advance_to(step);
             shown.flush();
         }
@@ -209,6 +221,8 @@ impl Default for Inputs {
             evictions: InputSession::new(),
             passages: InputSession::new(),
             measures: InputSession::new(),
+            holders: InputSession::new(),
+            waits: InputSession::new(),
         }
     }
 }
@@ -234,6 +248,11 @@ impl Inputs {
             for (what, many) in [("categories", categories), ("groups", groups), ("chains", chains)]
             {
                 self.measure(partition, what, times * *many as isize);
+            }
+            for (input, key) in
+                [(&mut self.holders, &record.holder), (&mut self.waits, &record.waits_since)]
+            {
+                key.iter().for_each(|key| input.update((partition, key.clone()), times));
             }
             for reason in EvictionReason::ALL {
                 let left = record.evictions.of(reason) as isize;
@@ -273,12 +292,28 @@ impl OfRecord {
         let mut members: Vec<(i64, u32)> = members.collect();
         members.sort_unstable();
         members.dedup();
+        let waiting = record.handover.as_ref().filter(|it| it.holder == Holder::Waiting);
         Self {
             members: members.into(),
             categories: record.categories.len(),
             groups: groups().count(),
             chains: record.chains.len(),
             evictions: record.evictions_by_reason,
+            holder: record.handover.as_ref().and_then(holder),
+            waits_since: waiting.map(|waiting| waiting.time.hour()),
+        }
+    }
+}
+
+/// The key of the view `holders`; `None` for what the engine holds.
+fn holder(handover: &Handover) -> Option<String> {
+    match handover.holder {
+        Holder::Bot => None,
+        Holder::Agent => Some("agent".to_owned()),
+        Holder::Waiting => {
+            let why = handover.hand_off.map_or("unknown", HandOffReason::name);
+            let queue = handover.queue.iter().map(|queue| format!("/{queue}"));
+            Some(format!("waiting/{why}{}", queue.collect::<String>()))
         }
     }
 }

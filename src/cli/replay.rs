@@ -179,6 +179,7 @@ pub fn execute(args: &ReplayArgs, out: &mut dyn Write) -> anyhow::Result<Exit> {
     let dependencies = Dependencies {
         source: args.history.into(),
         publish_changes: outputs.sinks.history.is_some(),
+        publish_conversations: false,
         timings: args.timings,
         topic: outputs::log_name(&args.log).into(),
         ..dependencies

@@ -104,10 +104,19 @@ pub fn execute(args: &RunArgs, out: &mut (dyn Write + Send)) -> anyhow::Result<(
             let (consumer, producer) = kafka::connect(&config.log.kafka)?;
             let name = config.log.kafka.topics.name(Topic::Turns).into();
             let topic = InputTopic { name, partitions: Some(consumer.partitions()) };
-            let has_traces = consumer.has_traces();
+            let [has_traces, publish_conversations] =
+                [Topic::Traces, Topic::Conversations].map(|topic| consumer.has(topic));
             let ends = Ends { knowledge, ..Ends::new(consumer, producer) };
             let cache = Arc::new(DiskCache::open(&config.run)?);
-            let mut dependencies = Dependencies { topic, cache, ..dependencies };
+            let mut dependencies =
+                Dependencies { topic, cache, publish_conversations, ..dependencies };
+            if !publish_conversations {
+                tracing::warn!(
+                    topic = config.log.kafka.topics.name(Topic::Conversations),
+                    "there is no such topic, so nobody reads there who holds a conversation; create it \
+                     with `deploy/kafka/topics` and start again"
+                );
+            }
             if config.responses.trace == TracePlace::Topic && !has_traces {
                 tracing::warn!(
                     topic = config.log.kafka.topics.name(Topic::Traces),

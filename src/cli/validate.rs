@@ -126,7 +126,7 @@ fn connect(dependencies: &Dependencies, checks: &mut Checks) {
     }
     let live = dependencies.config.knowledge.live.then_some(Topic::Knowledge);
     let topics: Vec<Topic> =
-        Topic::OF_TURNS.into_iter().chain([Topic::Traces]).chain(live).collect();
+        Topic::OF_TURNS.into_iter().chain(Topic::MAY_BE_MISSING).chain(live).collect();
     if let Err(error) = kafka::ask(&log.kafka, &topics) {
         let (message, remedy) = parted(&error.to_string());
         checks.problem("log.kafka", message, remedy);

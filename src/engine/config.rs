@@ -28,6 +28,7 @@ use turnstream_operators::fact_selection::FactSelectionConfig;
 use turnstream_operators::gate::GateConfig;
 use turnstream_operators::generation::GenerationConfig;
 use turnstream_operators::history::HistoryConfig;
+use turnstream_operators::history::handover::HandoverConfig;
 use turnstream_operators::ingest::TurnsConfig;
 use turnstream_operators::integration::IntegrationConfig;
 use turnstream_operators::persona_retrieval::PersonaRetrievalConfig;
@@ -74,6 +75,8 @@ pub use problem::{ConfigError, KeyPath, Problem};
 pub struct Config {
     /// What counts as a turn, and how many may be in flight.
     pub turns: TurnsConfig,
+    /// How conversations change hands between the engine and people.
+    pub handover: HandoverConfig,
     /// How much of a conversation is remembered, and what is recalled.
     pub history: HistoryConfig,
     /// Whether a turn asks for knowledge at all.

@@ -13,7 +13,7 @@ use turnstream_operators::awaited::Awaited;
 use turnstream_operators::history::preparation::Preparing;
 use turnstream_operators::history::similarity::Similarity;
 use turnstream_operators::history::{HistoryConfig, Keeping, ResponseSource, Rules};
-use turnstream_operators::ingest::{InputTopic, OnAgentReply};
+use turnstream_operators::ingest::{AgentTurns, InputTopic, OnAgentReply};
 use turnstream_operators::judge::Judge;
 use turnstream_operators::phrasings::Phrasings;
 use turnstream_operators::prompted::{Prompting, Prompts};
@@ -87,6 +87,8 @@ pub struct Dependencies {
     pub source: ResponseSource,
     /// Whether the committer writes the changes of histories.
     pub publish_changes: bool,
+    /// Whether the committer writes who holds conversations.
+    pub publish_conversations: bool,
     /// Whether responses carry timings.
     pub timings: bool,
     /// The input topic.
@@ -161,6 +163,7 @@ impl Dependencies {
             cache: Arc::<MemoryCache>::default(),
             source: ResponseSource::Live,
             publish_changes: true,
+            publish_conversations: true,
             timings: true,
             topic: Topic::Turns.name().into(),
             late_answers: Arc::default(),
@@ -168,16 +171,21 @@ impl Dependencies {
         }
     }
 
-    /// The rules of `history`. In a replay, an agent's reply supersedes no answer.
+    /// The rules of `history`. In a replay, an agent's reply supersedes no answer and takes nothing over.
     pub fn rules(&self) -> Rules {
-        let on_agent_reply = match self.source {
-            ResponseSource::Live => self.config.turns.on_agent_reply,
-            ResponseSource::Recorded | ResponseSource::Generated => OnAgentReply::Answer,
+        let turns = &self.config.turns;
+        let (on_agent_reply, agent_turns) = match self.source {
+            ResponseSource::Live => (turns.on_agent_reply, turns.agent_turns),
+            ResponseSource::Recorded | ResponseSource::Generated => {
+                (OnAgentReply::Answer, AgentTurns::Beside)
+            }
         };
         Rules {
             config: self.config.history.clone(),
             similarity: self.similarity(),
             on_agent_reply,
+            agent_turns,
+            handover: self.config.handover.clone(),
             source: self.source,
             publish_changes: self.publish_changes,
             observer: self.metrics.stage_observer(),

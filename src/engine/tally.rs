@@ -3,7 +3,10 @@
 use std::collections::BTreeMap;
 
 use serde::Serialize;
-use turnstream_schemas::{EvidenceSet, FaultKind, HandOffReason, Outcome, Response, Stage};
+use turnstream_schemas::{
+    ConversationRecord, EvidenceSet, FaultKind, HandOffReason, HandoverReason, Outcome, Response,
+    Stage,
+};
 
 /// Counts of outcomes. `inputs` counts at the poll, the other fields at the commit. Once everything
 /// is drained, `inputs = responses + recorded + dead_letters`.
@@ -30,6 +33,11 @@ pub struct Tally {
     pub actions: BTreeMap<&'static str, u64>,
     /// Responses that hand over, by the reason.
     pub hand_offs: BTreeMap<HandOffReason, u64>,
+    /// Changes of hands by the reason.
+    pub handovers: BTreeMap<HandoverReason, u64>,
+    /// How long users waited for an agent, in milliseconds of event time, for metrics.
+    #[serde(skip)]
+    pub waits_ms: Vec<u64>,
     /// Responses with at least one foreseen fact among their evidence.
     pub foreseen_hits: u64,
     /// Pieces of evidence selected for all responses together.
@@ -65,6 +73,14 @@ impl Tally {
         }
     }
 
+    /// Counts changes of hands.
+    pub fn count_handovers(&mut self, records: &[ConversationRecord]) {
+        for ConversationRecord { handover, .. } in records {
+            *self.handovers.entry(handover.reason).or_default() += 1;
+            self.waits_ms.extend(handover.waited_ms);
+        }
+    }
+
     /// Adds another tally.
     pub fn add(&mut self, other: &Self) {
         self.inputs += other.inputs;
@@ -81,6 +97,10 @@ impl Tally {
         for (reason, count) in &other.hand_offs {
             *self.hand_offs.entry(*reason).or_default() += count;
         }
+        for (reason, count) in &other.handovers {
+            *self.handovers.entry(*reason).or_default() += count;
+        }
+        self.waits_ms.extend(&other.waits_ms);
         for (reason, count) in &other.recorded_by_reason {
             *self.recorded_by_reason.entry(reason).or_default() += count;
         }

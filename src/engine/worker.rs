@@ -77,7 +77,11 @@ impl Core {
     ) -> Self {
         let timers = Timers::default();
         let Config { responses, commit, .. } = &*dependencies.config;
-        let publication = Publication { trace: responses.trace, recorded: commit.publish_recorded };
+        let publication = Publication {
+            trace: responses.trace,
+            recorded: commit.publish_recorded,
+            conversations: dependencies.publish_conversations,
+        };
         let Inlet { inputs: inlet, changes } = inlet;
         let knowledge = Knowledge::new(Arc::clone(&dependencies.graph));
         let counts = Arc::clone(&dependencies.live);

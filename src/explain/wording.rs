@@ -39,6 +39,12 @@ pub fn recorded_because(reason: &RecordedReason, spoken: &Spoken) -> String {
         RecordedReason::SupersededBy(agent) => format!(
             "{agent} came before our answer was made, so the agent's words answer this turn"
         ),
+        RecordedReason::Held => {
+            "a person holds the conversation, or is waited for; the words are in the history"
+                .to_owned()
+        }
+        RecordedReason::Takeover => "an agent holds the conversation from here on".to_owned(),
+        RecordedReason::Release => "the conversation is ours again".to_owned(),
         RecordedReason::DuplicateOf(turn) => {
             format!("{turn} came before and was answered; nothing is done twice")
         }

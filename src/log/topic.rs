@@ -13,6 +13,8 @@ pub enum Topic {
     Recorded,
     /// Inputs that could not be served.
     DeadLetters,
+    /// Who holds each conversation, compacted by scope. It may be missing: nothing is then written of it.
+    Conversations,
     /// The changelog of histories, compacted by key.
     History,
     /// Changes to the knowledge, compacted by key. Its number of partitions is independent of the
@@ -25,25 +27,29 @@ pub enum Topic {
 
 impl Topic {
     /// All topics.
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 9] = [
         Self::Turns,
         Self::Responses,
         Self::Traces,
         Self::Recorded,
         Self::DeadLetters,
+        Self::Conversations,
         Self::History,
         Self::Knowledge,
         Self::Views,
     ];
 
     /// The topics of inputs and their outcomes, without which nothing is served. All have the same
-    /// number of partitions, and so has [`Self::Traces`] where it is there.
+    /// number of partitions, and so have those of [`Self::MAY_BE_MISSING`] that are there.
     pub const OF_TURNS: [Self; 5] =
         [Self::Turns, Self::Responses, Self::Recorded, Self::DeadLetters, Self::History];
 
+    /// Topics of outcomes without which turns are served all the same.
+    pub const MAY_BE_MISSING: [Self; 2] = [Self::Traces, Self::Conversations];
+
     /// Whether the topic keeps only the last record of each key.
     pub fn is_compacted(self) -> bool {
-        matches!(self, Self::History | Self::Knowledge | Self::Views)
+        matches!(self, Self::Conversations | Self::History | Self::Knowledge | Self::Views)
     }
 
     /// The default name of the topic, which messages also use.
@@ -54,6 +60,7 @@ impl Topic {
             Self::Traces => "traces",
             Self::Recorded => "recorded",
             Self::DeadLetters => "dead-letters",
+            Self::Conversations => "conversations",
             Self::History => "history",
             Self::Knowledge => "knowledge",
             Self::Views => "views",

@@ -401,9 +401,10 @@ impl Tally {
             sum(|of| of.out_of_order)
         );
         eprintln!(
-            "histories as expected: {} entries held, {} evicted",
+            "histories as expected: {} entries held, {} evicted; {} changes of hands",
             sum(|of| of.entries),
-            self.verdicts.iter().map(|of| of.evictions).sum::<u64>()
+            self.verdicts.iter().map(|of| of.evictions).sum::<u64>(),
+            sum(|of| of.handovers)
         );
         eprintln!(
             "the console consumer saw {} responses, each once; {} records were aborted",

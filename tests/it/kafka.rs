@@ -11,6 +11,7 @@ use crate::broker::Broker;
 
 mod checks;
 pub(crate) mod engine;
+pub(crate) mod hands;
 pub(crate) mod histories;
 pub(crate) mod kcat;
 pub(crate) mod outcomes;

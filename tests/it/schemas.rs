@@ -13,15 +13,15 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 use turnstream_schemas::{
-    BriefResponse, DeadLetter, EntryKey, HistoryChange, HistoryEntry, Recorded, Response,
-    SCHEMA_VERSION, ScopeRecord, TurnsRecord, published,
+    BriefResponse, ConversationRecord, DeadLetter, EntryKey, HistoryChange, HistoryEntry, Recorded,
+    Response, SCHEMA_VERSION, ScopeRecord, TurnsRecord, published,
 };
 
 struct Fixture {
     path: PathBuf,
     name: String,
-    /// Whether it is the one of its name with every field filled; of turns there are two, since what
-    /// asks to forget is another record.
+    /// Whether it is the one of its name with every field filled; of turns there are two, since a
+    /// directive is another record.
     full: bool,
     record: Value,
 }
@@ -40,7 +40,7 @@ fn fixtures(version: u32) -> Vec<Fixture> {
         let name = stem.split('.').next().unwrap().to_owned();
         let record = serde_json::from_slice(&std::fs::read(&path).unwrap())
             .unwrap_or_else(|error| panic!("{}: {error}", path.display()));
-        Fixture { full: name == stem || stem == "turn.forget", path, name, record }
+        Fixture { full: name == stem || stem == "turn.takeover", path, name, record }
     };
     paths.into_iter().map(read).collect()
 }
@@ -61,6 +61,7 @@ fn round_trip(name: &str, record: &Value) -> Result<Value, serde_json::Error> {
         "response" => through::<Response>(record),
         "recorded" => through::<Recorded>(record),
         "dead-letter" => through::<DeadLetter>(record),
+        "conversation" => through::<ConversationRecord>(record),
         "history-key" => through::<EntryKey>(record),
         "history-entry" => through::<HistoryEntry>(record),
         "history-scope" => through::<ScopeRecord>(record),
@@ -139,6 +140,7 @@ fn the_current_version_has_a_full_fixture_of_every_durable_record() {
     let fixtures = fixtures(SCHEMA_VERSION);
     let names: BTreeSet<_> = fixtures.iter().filter(|f| f.full).map(|f| &*f.name).collect();
     let durable = [
+        "conversation",
         "dead-letter",
         "history-change",
         "history-entry",
@@ -157,9 +159,9 @@ fn the_current_version_has_a_full_fixture_of_every_durable_record() {
     }
 }
 
-/// What has no history of its own to name is no demand to forget.
+/// What has no history of its own to name is no directive.
 #[test]
-fn a_demand_to_forget_names_something() {
+fn a_directive_names_something() {
     let validator = jsonschema::validator_for(&schema("turn")).unwrap();
     for (ids, expected) in [
         (serde_json::json!({ "conversation_id": "c" }), true),

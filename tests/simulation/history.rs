@@ -3,7 +3,10 @@
 //!
 //! A response makes an entry with it; a superseded or failed turn makes one without. An agent's
 //! turn completes the latest entry without a response, or makes its own. A repeat changes nothing.
-//! An echo is only remembered. A demand to forget removes every entry. If there are more entries
+//! An echo is only remembered. A demand to forget removes every entry. While an agent holds the scope
+//! (from its first turn, if agents take over, or a takeover, until a release or a user turn long after its
+//! last one), and perhaps while the user waits for one, user turns are held: they make an entry without a
+//! response, and no other outcome of theirs is allowed. If there are more entries
 //! than the history holds, the one with the earliest event time is evicted, of equal ones that with
 //! the lower offset, and never the entry just added. (Recency alone decides: the simulation weighs
 //! relevance with 0.)
@@ -14,15 +17,19 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use turnstream_engine::config::Config;
 use turnstream_knowledge::language::Lexicon;
 use turnstream_operators::history::HistoryConfig;
 use turnstream_operators::history::chains::Chains;
 use turnstream_operators::history::clusters::Clusters;
+use turnstream_operators::history::handover::{HandoverConfig, WhileWaiting};
 use turnstream_operators::history::likeness::Signature;
 use turnstream_operators::history::similarity::Similarity;
+use turnstream_operators::ingest::AgentTurns;
 use turnstream_schemas::{
-    EntryId, EventTime, Evicted, EvictionReason, HistoryEntry, InputId, Outcome, Passage,
-    RecordedReason, Response, ResponseId, SCHEMA_VERSION, ScopeRecord, Stage, TurnId, UserId,
+    Action, EntryId, EventTime, Evicted, EvictionReason, HandOffReason, Handover, HandoverReason,
+    HistoryEntry, Holder, InputId, Outcome, Passage, RecordedReason, Response, ResponseId,
+    SCHEMA_VERSION, ScopeRecord, Stage, TurnId, UserId,
 };
 
 use crate::instance::mark;
@@ -39,6 +46,8 @@ pub(crate) struct History {
     texts: BTreeMap<i64, Signature>,
     /// The ids of all turns so far.
     seen: BTreeSet<String>,
+    /// All changes of hands.
+    pub(crate) handovers: Vec<Handover>,
 }
 
 impl History {
@@ -49,8 +58,9 @@ impl History {
         (sent, said): (&Sent, &Said),
         outcome: &Outcome,
         later: &[(&Said, &Outcome)],
-        max_entries: usize,
+        config: &Config,
     ) {
+        let max_entries = config.history.max_entries;
         let repeats = self.record.recent_turn_ids.iter().any(|id| id.as_str() == said.turn_id);
         let duplicate = RecordedReason::DuplicateOf(TurnId(said.turn_id.clone()));
         let reason = match outcome {
@@ -69,7 +79,19 @@ impl History {
             }
             return;
         }
-        if said.speaker != By::Forget {
+        if said.speaker == By::User {
+            self.time_passes(sent, said, config);
+        }
+        let is_held = match self.holder() {
+            Holder::Bot => false,
+            Holder::Waiting => config.handover.while_waiting == WhileWaiting::Hold,
+            Holder::Agent => true,
+        };
+        let ends_as_held = reason == Some(&RecordedReason::Held);
+        if (said.speaker == By::User && is_held) != ends_as_held {
+            wrong();
+        }
+        if !matches!(said.speaker, By::Forget | By::Takeover | By::Release) {
             let now = self.record.latest_event_time.max(EventTime(said.time_ms));
             self.record.latest_event_time = now;
         }
@@ -79,8 +101,15 @@ impl History {
                 // The model saw exactly this history, which is strictly before the turn.
                 let after = format!(" after {}", mark(self.said_last().unwrap_or("nothing")));
                 let degraded = response.is_without(Stage::Generation);
-                assert!(degraded || response.text.ends_with(&after), "{response:?}: not{after}");
+                let hands_off = response.action == Some(Action::HandOff);
+                let knows = degraded || hands_off || response.text.ends_with(&after);
+                assert!(knows, "{response:?}: not{after}");
                 self.insert(answered(sent, said, response), max_entries);
+                if hands_off {
+                    let why = HandOffReason::Asked;
+                    let queue = config.handover.queues.get(&why).cloned();
+                    self.change_hands(HandoverReason::HandOff, sent, said, Some((why, queue)));
+                }
             }
             (By::User, Outcome::DeadLetter(_), _) => {
                 self.insert(entry(sent, said, Some(&said.text)), max_entries);
@@ -93,8 +122,20 @@ impl History {
                 }
                 self.insert(entry(sent, said, Some(&said.text)), max_entries);
             }
+            (By::User, _, Some(RecordedReason::Held)) => {
+                self.insert(entry(sent, said, Some(&said.text)), max_entries);
+            }
             (By::Agent, _, Some(RecordedReason::System)) => {
                 self.agent_speaks(sent, said, max_entries);
+                if config.turns.agent_turns == AgentTurns::TakeOver {
+                    self.change_hands(HandoverReason::AgentTurn, sent, said, None);
+                }
+            }
+            (By::Takeover, _, Some(RecordedReason::Takeover)) => {
+                self.change_hands(HandoverReason::Takeover, sent, said, None);
+            }
+            (By::Release, _, Some(RecordedReason::Release)) => {
+                self.change_hands(HandoverReason::Release, sent, said, None);
             }
             (By::Echo(response), _, Some(reason)) => {
                 if reason != &RecordedReason::Echo(ResponseId(response.clone())) {
@@ -120,6 +161,64 @@ impl History {
         if self.record.recent_turn_ids.len() > 256 {
             self.record.recent_turn_ids.remove(0);
         }
+    }
+
+    fn holder(&self) -> Holder {
+        self.record.handover.as_ref().map_or(Holder::Bot, |last| last.holder)
+    }
+
+    /// A user turn returns the scope to the engine where its own time is long after the agent's last turn, or
+    /// after the user began to wait.
+    fn time_passes(&mut self, sent: &Sent, said: &Said, config: &Config) {
+        let HandoverConfig { return_after_minutes, wait_at_most_minutes, .. } = config.handover;
+        let waits_since = self.record.handover.as_ref().map(|last| last.time);
+        let (since, minutes, reason) = match self.holder() {
+            Holder::Bot => return,
+            Holder::Waiting => (waits_since, wait_at_most_minutes, HandoverReason::NobodyCame),
+            Holder::Agent => {
+                (self.record.agent_time, return_after_minutes, HandoverReason::AgentSilent)
+            }
+        };
+        let passed_ms = said.time_ms - since.expect("held since then").millis();
+        if minutes > 0 && passed_ms >= minutes as i64 * 60_000 {
+            self.change_hands(reason, sent, said, None);
+        }
+    }
+
+    fn change_hands(
+        &mut self,
+        reason: HandoverReason,
+        sent: &Sent,
+        said: &Said,
+        hand_off: Option<(HandOffReason, Option<String>)>,
+    ) {
+        use HandoverReason::{AgentSilent, AgentTurn, HandOff, NobodyCame, Release, Takeover};
+        let holder = match reason {
+            HandOff => Holder::Waiting,
+            AgentTurn | Takeover => Holder::Agent,
+            Release | AgentSilent | NobodyCame => Holder::Bot,
+        };
+        let time = EventTime(said.time_ms);
+        let latest = self.record.agent_time.unwrap_or(time).max(time);
+        self.record.agent_time = (holder == Holder::Agent).then_some(latest);
+        if holder == self.holder() {
+            return;
+        }
+        let waits_since =
+            self.record.handover.as_ref().filter(|_| self.holder() == Holder::Waiting);
+        let waited_ms = waits_since.map(|last| (said.time_ms - last.time.millis()).max(0) as u64);
+        let (hand_off, queue) = hand_off.unzip();
+        let handover = Handover {
+            holder,
+            reason,
+            since: input(sent),
+            time,
+            hand_off,
+            queue: queue.flatten(),
+            waited_ms,
+        };
+        self.handovers.push(handover.clone());
+        self.record.handover = Some(handover);
     }
 
     /// The last words of our side, within the window of the dialogue history.
@@ -200,14 +299,14 @@ impl History {
     }
 }
 
-/// Whether this turn may have overtaken one that `later` follow: it is an agent's, and every
-/// agent's turn before it is a repeat, which overtakes no turn. This holds also if the turn in
+/// Whether this input may have overtaken one that `later` follow: it is an agent's turn or takeover, and
+/// each of those before it is a repeat, which overtakes no turn. This holds also if the turn in
 /// flight fails later.
 fn may_overtake(agent: &TurnId, earlier: &BTreeSet<String>, later: &[(&Said, &Outcome)]) -> bool {
     let mut earlier = earlier.clone();
     for (said, outcome) in later {
         let is_new = earlier.insert(said.turn_id.clone());
-        if said.speaker != By::Agent || is_repeat(outcome) {
+        if !matches!(said.speaker, By::Agent | By::Takeover) || is_repeat(outcome) {
             continue;
         }
         if said.turn_id == agent.as_str() {
@@ -228,11 +327,7 @@ fn is_repeat(outcome: &Outcome) -> bool {
 fn entry(sent: &Sent, said: &Said, query: Option<&String>) -> HistoryEntry {
     HistoryEntry {
         schema_version: SCHEMA_VERSION,
-        input: InputId {
-            topic: "turns".to_owned(),
-            partition: sent.partition,
-            offset: sent.offset,
-        },
+        input: input(sent),
         query: query.cloned(),
         turn_id: TurnId(said.turn_id.clone()),
         // Every turn of the workload names its scope as its user.
@@ -245,6 +340,10 @@ fn entry(sent: &Sent, said: &Said, query: Option<&String>) -> HistoryEntry {
         importance: None,
         extra: serde_json::Map::new(),
     }
+}
+
+fn input(sent: &Sent) -> InputId {
+    InputId { topic: "turns".to_owned(), partition: sent.partition, offset: sent.offset }
 }
 
 fn answered(sent: &Sent, said: &Said, response: &Response) -> HistoryEntry {

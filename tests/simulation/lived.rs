@@ -14,6 +14,8 @@ pub(crate) struct Lived {
     pub(crate) dead_letters: u64,
     /// Entries that a demand to forget removed.
     pub(crate) forgotten: u64,
+    /// User turns while a person held the conversation or was waited for.
+    pub(crate) held: u64,
     pub(crate) commits: u64,
     pub(crate) aborts: u64,
     /// Transactions of dead processes that the log gave up without a marker.
@@ -36,6 +38,7 @@ impl Lived {
         self.recorded += other.recorded;
         self.dead_letters += other.dead_letters;
         self.forgotten += other.forgotten;
+        self.held += other.held;
         self.commits += other.commits;
         self.aborts += other.aborts;
         self.unmarked += other.unmarked;
@@ -53,11 +56,11 @@ impl Lived {
 
 impl fmt::Display for Lived {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { inputs, responses, recorded, dead_letters, forgotten, .. } = self;
+        let Self { inputs, responses, recorded, dead_letters, forgotten, held, .. } = self;
         writeln!(
             out,
-            "{inputs} inputs: {responses} responses, {recorded} recorded, {dead_letters} dead \
-             letters; {forgotten} entries forgotten"
+            "{inputs} inputs: {responses} responses, {recorded} recorded ({held} held), \
+             {dead_letters} dead letters; {forgotten} entries forgotten"
         )?;
         let Self { commits, aborts, unmarked, expulsions, clean_stops, .. } = self;
         writeln!(

@@ -3,8 +3,8 @@
 //!
 //! Each run has its own world ([`world`]): a log in memory, up to three instances of the engine in
 //! one consumer group ([`instance`]), a scripted model with latency, errors, panics and silence,
-//! and a workload ([`workload`]) of users, agents who answer before the bot, echoes, repeats,
-//! demands to forget and unfit records. Instances are killed at every step of the commit protocol
+//! and a workload ([`workload`]) of users, agents who answer before the bot and take over, echoes,
+//! repeats, directives and unfit records. Instances are killed at every step of the commit protocol
 //! ([`protocol`]) and elsewhere, restarted, expelled from the group, added and stopped;
 //! transactions abort. Then the faults stop and all outcomes must arrive. The oracle ([`oracle`])
 //! compares the log with the plain rules.
@@ -67,6 +67,7 @@ fn no_fault_loses_doubles_or_reorders_an_outcome() {
             assert!(lived.crashes.get(&step).is_some_and(|n| *n > 0), "no crash at {step:?}");
         }
         assert!(lived.forgotten > 0, "nothing was ever forgotten");
+        assert!(lived.held > 0, "no turn was ever held");
         assert!(lived.unmarked > 0, "no transaction was ever given up and left unmarked");
     }
 }
@@ -125,7 +126,7 @@ mod broken {
     use turnstream_ports::broken::{Broken, choose};
 
     /// Most seeds until a broken promise is noticed.
-    const WITHIN: u64 = 100;
+    const WITHIN: u64 = 300;
 
     fn caught(broken: Broken) {
         choose(Some(broken));
@@ -170,6 +171,16 @@ mod broken {
     #[test]
     fn a_superseded_outcome_after_the_agents_is_caught() {
         caught(Broken::SupersededAfterAgent);
+    }
+
+    #[test]
+    fn an_answer_while_an_agent_holds_the_conversation_is_caught() {
+        caught(Broken::AnswerWhileHeld);
+    }
+
+    #[test]
+    fn a_lost_release_is_caught() {
+        caught(Broken::LostRelease);
     }
 
     #[test]

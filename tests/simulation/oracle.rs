@@ -8,11 +8,12 @@ use turnstream_log::embedded::{EmbeddedLog, Isolation};
 use turnstream_log::{Record, Topic, letters};
 use turnstream_operators::stage::OnFailure;
 use turnstream_schemas::{
-    BriefResponse, EntryKey, HistoryEntry, Outcome, RecordedReason, Response, ScopeRecord, Stage,
+    Action, BriefResponse, ConversationRecord, EntryKey, Handover, HistoryEntry, Outcome,
+    RecordedReason, Response, ScopeRecord, Stage,
 };
 
 use crate::history::History;
-use crate::workload::{Said, Sent, Workload};
+use crate::workload::{ASKS_FOR_PERSON, Said, Sent, Workload};
 
 /// The topics of outcomes.
 const OUTCOMES: [Topic; 3] = [Topic::Responses, Topic::Recorded, Topic::DeadLetters];
@@ -163,12 +164,13 @@ impl Oracle {
                 .collect();
             let mut history = History::default();
             for (at, (input, (_, outcome))) in inputs.iter().zip(&outcomes).enumerate() {
-                history.apply(*input, outcome, &outcomes[at + 1..], config.history.max_entries);
+                history.apply(*input, outcome, &outcomes[at + 1..], config);
             }
             history.record.schema_version = turnstream_schemas::SCHEMA_VERSION;
             expected.insert(scope.to_owned(), history);
         }
         check_histories(log, workload, &expected);
+        check_hands(log, workload, &expected);
     }
 }
 
@@ -212,7 +214,9 @@ fn check_payload(sent: &Sent, outcome: &Outcome, record: &Record, config: &Confi
             assert_eq!(response.turn_id.as_str(), said.turn_id);
             assert_eq!(Some(response.conversation_id.as_str()), said.conversation.as_deref());
             let degraded = response.is_without(Stage::Generation);
-            let answers = response.text.starts_with(&format!("{}? ", said.text));
+            let hands_off = response.action == Some(Action::HandOff);
+            assert_eq!(hands_off, said.text.starts_with(ASKS_FOR_PERSON), "{response:?}");
+            let answers = hands_off || response.text.starts_with(&format!("{}? ", said.text));
             let may_degrade = config.generation.on_failure == OnFailure::Degrade;
             assert!(answers != degraded && (may_degrade || !degraded), "{said:?}: {response:?}");
         }
@@ -265,4 +269,23 @@ fn check_histories(log: &EmbeddedLog, workload: &Workload, expected: &BTreeMap<S
         }
     }
     assert_eq!(keys, wanted, "the keys on the changelog");
+}
+
+/// Checks that every change of hands that the inputs imply was written once, in order, and no other.
+fn check_hands(log: &EmbeddedLog, workload: &Workload, expected: &BTreeMap<String, History>) {
+    let mut found: BTreeMap<String, Vec<Handover>> = BTreeMap::new();
+    for partition in 0..workload.partitions {
+        let topic = Topic::Conversations;
+        let all = log.read(topic, partition, 0, usize::MAX, Isolation::ReadCommitted);
+        for record in all.expect("read") {
+            let value = record.value.as_deref().expect("a value");
+            let of: ConversationRecord = serde_json::from_slice(value).expect("a conversation");
+            assert_eq!(record.key.as_deref(), Some(of.scope.as_str().as_bytes()));
+            assert_eq!(of.handover.since.partition, partition, "{of:?}");
+            found.entry(of.scope.to_string()).or_default().push(of.handover);
+        }
+    }
+    let wanted = expected.iter().filter(|(_, history)| !history.handovers.is_empty());
+    let wanted = wanted.map(|(scope, history)| (scope.clone(), history.handovers.clone()));
+    assert_eq!(found, wanted.collect(), "changes of hands");
 }

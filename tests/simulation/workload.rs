@@ -21,8 +21,7 @@ pub(crate) struct Sent {
     pub(crate) key: Option<Vec<u8>>,
     pub(crate) value: Option<Vec<u8>>,
     pub(crate) header: Option<Header>,
-    /// `None` if it is neither a turn nor a demand to forget. Its expected outcome is then a dead
-    /// letter.
+    /// `None` if it is neither a turn nor a directive. Its expected outcome is then a dead letter.
     pub(crate) turn: Option<Said>,
 }
 
@@ -32,12 +31,12 @@ impl fmt::Debug for Sent {
     }
 }
 
-/// A turn that can be served, or a demand to forget.
+/// A turn that can be served, or a directive.
 #[derive(Clone, Debug)]
 pub(crate) struct Said {
     /// Its scope, as the changelog names it.
     pub(crate) scope: String,
-    /// `None` in a demand to forget a user.
+    /// `None` in a directive about a user.
     pub(crate) conversation: Option<String>,
     pub(crate) turn_id: String,
     pub(crate) text: String,
@@ -52,8 +51,10 @@ pub(crate) enum By {
     Agent,
     /// An earlier response of ours that another program said to the user, by its response id.
     Echo(String),
-    /// No speaker: a demand to forget the history of the scope.
+    /// No speaker: a directive.
     Forget,
+    Takeover,
+    Release,
 }
 
 /// Generates inputs.
@@ -63,16 +64,21 @@ pub(crate) struct Workload {
     scopes: i32,
     /// Whether all conversations of a user are one scope.
     by_user: bool,
-    /// Percentages of agents' turns, demands to forget, and unfit records.
+    /// Percentages of agents' turns, demands to forget, takeovers and releases, and unfit records.
     agents: u32,
     forgets: u32,
+    handovers: u32,
     unfit: u32,
     sent: Vec<Sent>,
     /// The index in `sent` of each input.
     places: BTreeMap<(i32, i64), usize>,
 }
 
-const TEXTS: [&str; 6] = [
+/// Words after which the engine hands a conversation off.
+pub(crate) const ASKS_FOR_PERSON: &str = "can I talk to someone please";
+
+const TEXTS: [&str; 7] = [
+    ASKS_FOR_PERSON,
     "why does my dog bark",
     "I cannot sleep after coffee",
     "what is an umbrella for",
@@ -89,6 +95,7 @@ impl Workload {
             by_user,
             agents: rng.u32(0..40),
             forgets: rng.u32(0..8),
+            handovers: rng.u32(0..25),
             unfit: rng.u32(0..20),
             sent: Vec::new(),
             places: BTreeMap::new(),
@@ -191,7 +198,11 @@ impl Workload {
             _ => format!("turn-{number}"),
         };
         if rng.u32(0..100) < self.forgets {
-            return self.forget(scope, turn_id, time_ms);
+            return self.directive(By::Forget, scope, turn_id, time_ms);
+        }
+        if rng.u32(0..100) < self.handovers {
+            let kind = if rng.u8(0..3) == 0 { By::Takeover } else { By::Release };
+            return self.directive(kind, scope, turn_id, time_ms);
         }
         let speaker = match rng.u32(0..100) {
             at if at >= self.agents => By::User,
@@ -232,10 +243,15 @@ impl Workload {
         (said, value)
     }
 
-    /// A demand to forget the whole scope.
-    fn forget(&self, scope: String, turn_id: String, time_ms: i64) -> (Said, Value) {
+    /// A directive about the whole scope.
+    fn directive(&self, of: By, scope: String, turn_id: String, time_ms: i64) -> (Said, Value) {
         let named = if self.by_user { "user_id" } else { "conversation_id" };
-        let mut value = json!({ "kind": "forget", named: scope });
+        let kind = match of {
+            By::Takeover => "takeover",
+            By::Release => "release",
+            _ => "forget",
+        };
+        let mut value = json!({ "kind": kind, named: scope });
         if !turn_id.is_empty() {
             value["turn_id"] = turn_id.clone().into();
         }
@@ -245,7 +261,7 @@ impl Workload {
             turn_id,
             text: String::new(),
             time_ms,
-            speaker: By::Forget,
+            speaker: of,
         };
         (said, value)
     }

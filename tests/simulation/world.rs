@@ -12,9 +12,10 @@ use turnstream_knowledge::{Graph, ImportedFact};
 use turnstream_log::Topic;
 use turnstream_log::embedded::{EmbeddedConfig, EmbeddedLog, Isolation};
 use turnstream_operators::generation::GenerationForm;
-use turnstream_operators::ingest::OnAgentReply;
+use turnstream_operators::history::handover::WhileWaiting;
+use turnstream_operators::ingest::{AgentTurns, OnAgentReply};
 use turnstream_operators::stage::OnFailure;
-use turnstream_schemas::{Outcome, RecordedReason, ScopeKind};
+use turnstream_schemas::{HandOffReason, Outcome, RecordedReason, ScopeKind};
 
 use crate::instance::{GROUP, Instance, Moved};
 use crate::lived::Lived;
@@ -114,7 +115,7 @@ impl World {
     pub(crate) fn traced(mut self) -> Vec<String> {
         self.trace = Some(RefCell::default());
         self.live();
-        for topic in Topic::OF_TURNS {
+        for topic in Topic::OF_TURNS.into_iter().chain(Topic::MAY_BE_MISSING) {
             for partition in 0..self.workload.partitions {
                 let read =
                     self.log.read(topic, partition, 0, usize::MAX, Isolation::ReadUncommitted);
@@ -412,8 +413,12 @@ impl World {
                 Some(Outcome::Response(_)) => self.lived.responses += 1,
                 Some(Outcome::Recorded(recorded)) => {
                     self.lived.recorded += 1;
-                    if recorded.reason == RecordedReason::Forgotten {
-                        self.lived.forgotten += recorded.evicted.len() as u64;
+                    match recorded.reason {
+                        RecordedReason::Forgotten => {
+                            self.lived.forgotten += recorded.evicted.len() as u64;
+                        }
+                        RecordedReason::Held => self.lived.held += 1,
+                        _ => {}
                     }
                 }
                 _ => self.lived.dead_letters += 1,
@@ -429,6 +434,16 @@ fn config(rng: &mut Rng, by_user: bool) -> Config {
     if rng.u8(0..5) == 0 {
         config.turns.on_agent_reply = OnAgentReply::Answer;
     }
+    if rng.u8(0..4) == 0 {
+        config.turns.agent_turns = AgentTurns::Beside;
+    }
+    if rng.bool() {
+        config.handover.while_waiting = WhileWaiting::Hold;
+    }
+    // Event times lie up to ten minutes back.
+    config.handover.return_after_minutes = rng.u64(0..8);
+    config.handover.wait_at_most_minutes = rng.u64(0..8);
+    config.handover.queues.insert(HandOffReason::Asked, "front desk".to_owned());
     config.turns.max_in_flight_per_partition = rng.usize(1..40);
     config.turns.max_in_flight = rng.usize(4..100);
     config.history.max_entries = rng.usize(0..6);

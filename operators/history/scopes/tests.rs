@@ -6,16 +6,16 @@ use proptest::prelude::*;
 use turnstream_knowledge::KnowledgeVersion;
 use turnstream_ports::cache::{CacheChange, Cached, MemoryCache, ScopeCache};
 use turnstream_schemas::{
-    EntryKey, EventTime, Fault, FaultKind, Forget, HistoryChange, InputId, RequestId, ResponseId,
-    ScopeKind, Speaker, Stage, Turn, TurnId,
+    Directive, DirectiveKind, EntryKey, EventTime, Fault, FaultKind, HistoryChange, InputId,
+    RequestId, ResponseId, ScopeKind, Speaker, Stage, Turn, TurnId,
 };
 
 use super::super::similarity::Similarity;
-use super::super::{HistoryConfig, OnAgentReply, ResponseSource};
+use super::super::{AgentTurns, HandoverConfig, HistoryConfig, OnAgentReply, ResponseSource};
 use super::*;
 use crate::awaited::Awaited;
 use crate::flow::{Draft, Failed, Original, TurnContext, TurnInFlight};
-use crate::ingest::{ArrivedForget, ArrivedTurn};
+use crate::ingest::{ArrivedDirective, ArrivedTurn};
 use crate::stage::Observer;
 use crate::timers::Timers;
 
@@ -92,6 +92,8 @@ impl Worker {
             observer: Observer::none(),
             config,
             on_agent_reply: OnAgentReply::Supersede,
+            agent_turns: AgentTurns::TakeOver,
+            handover: HandoverConfig::default(),
             source: ResponseSource::Live,
             publish_changes: true,
         };
@@ -167,21 +169,22 @@ impl Worker {
         self.say(scope, Speaker::User, |_| {});
     }
 
-    fn forget(&mut self, scope: u8) {
+    fn direct(&mut self, scope: u8, kind: DirectiveKind) {
         let offset = self.next_offset;
         self.next_offset += 1;
         let input = InputId { topic: "turns".to_owned(), partition: 0, offset };
         let conversation = format!("c{scope}");
-        let arrived = ArrivedForget {
+        let arrived = ArrivedDirective {
             request: RequestId { partition: 0, generation: self.generation, offset },
             scope: Scope::new(None, &conversation),
-            forget: Forget::of(ScopeKind::Conversation, None, &conversation),
+            directive: Directive::new(kind, ScopeKind::Conversation, None, &conversation),
             turn_id: input.turn_id(),
+            event_time: EventTime(offset * 1_000),
             input,
             original: Arc::new(Original::default()),
             last_of_scope: false,
         };
-        let steps = self.scopes.arrived(Arrived::Forget(Box::new(arrived)));
+        let steps = self.scopes.arrived(Arrived::Directive(Box::new(arrived)));
         self.take(steps);
     }
 
@@ -254,7 +257,7 @@ fn on_the_changelog(change: &HistoryChange) -> CacheChange {
 enum Act {
     User(u8),
     Agent(u8),
-    Forget(u8),
+    Direct(u8, DirectiveKind),
     /// A turn that has the id of an earlier one.
     Repeat(u8, u8),
     /// A system turn that echoes an earlier response.
@@ -268,10 +271,15 @@ const SCOPES: u8 = 6;
 
 fn act() -> impl Strategy<Value = Act> {
     let scope = 0..SCOPES;
+    let kind = prop_oneof![
+        Just(DirectiveKind::Forget),
+        Just(DirectiveKind::Takeover),
+        Just(DirectiveKind::Release),
+    ];
     prop_oneof![
         6 => scope.clone().prop_map(Act::User),
         2 => scope.clone().prop_map(Act::Agent),
-        1 => scope.clone().prop_map(Act::Forget),
+        3 => (scope.clone(), kind).prop_map(|(scope, kind)| Act::Direct(scope, kind)),
         1 => (scope.clone(), any::<u8>()).prop_map(|(scope, of)| Act::Repeat(scope, of)),
         1 => (scope, any::<u8>()).prop_map(|(scope, of)| Act::Echo(scope, of)),
         6 => prop::bool::weighted(0.8).prop_map(Act::Answer),
@@ -285,7 +293,7 @@ fn perform(worker: &mut Worker, act: &Act) {
     match *act {
         Act::User(scope) => worker.user(scope),
         Act::Agent(scope) => worker.say(scope, Speaker::System, |_| {}),
-        Act::Forget(scope) => worker.forget(scope),
+        Act::Direct(scope, kind) => worker.direct(scope, kind),
         Act::Repeat(scope, of) => {
             let id = TurnId(format!("0-{}", earlier(of)));
             worker.say(scope, Speaker::User, |turn| turn.turn_id = id);
@@ -360,7 +368,7 @@ fn a_scope_that_left_memory_is_forgotten_where_it_lies() {
     worker.exchange(0);
     worker.pass(0);
     assert_eq!((worker.scopes.in_memory(), worker.cache.cache.len(0)), (0, 3));
-    worker.forget(0);
+    worker.direct(0, DirectiveKind::Forget);
     assert!(worker.outcomes[2].contains("forgotten"), "{:?}", worker.outcomes);
     worker.pass(1_000);
     assert_eq!(worker.cache.cache.len(0), 1, "its own record is left");

@@ -1,21 +1,23 @@
-//! The inputs of a scope: turns and demands to forget, in the order of the log.
+//! The inputs of a scope: turns and directives, in the order of the log.
 
 use std::sync::Arc;
 
 use turnstream_schemas::{
-    Evicted, Outcome, Recorded, RecordedReason, RequestId, SCHEMA_VERSION, Scope, TurnId,
+    ConversationId, DirectiveKind, EventTime, Evicted, InputId, Outcome, Recorded, RecordedReason,
+    RequestId, SCHEMA_VERSION, Scope, TenantId, TurnId, UserId,
 };
 
+use super::ending::recorded;
 use crate::flow::Original;
-use crate::ingest::{ArrivedForget, ArrivedTurn};
+use crate::ingest::{ArrivedDirective, ArrivedTurn};
 
 /// An input of a scope that waits for its turn.
 #[derive(Debug)]
 pub enum WaitingInput {
     /// A turn.
     Turn(Box<ArrivedTurn>),
-    /// A demand to forget the inputs before it.
-    Forget(Box<ArrivedForget>),
+    /// A directive.
+    Directive(Box<ArrivedDirective>),
 }
 
 impl WaitingInput {
@@ -23,7 +25,7 @@ impl WaitingInput {
     pub fn request(&self) -> RequestId {
         match self {
             Self::Turn(turn) => turn.request,
-            Self::Forget(forget) => forget.request,
+            Self::Directive(directive) => directive.request,
         }
     }
 
@@ -31,28 +33,28 @@ impl WaitingInput {
     pub fn scope(&self) -> &Scope {
         match self {
             Self::Turn(turn) => &turn.scope,
-            Self::Forget(forget) => &forget.scope,
+            Self::Directive(directive) => &directive.scope,
         }
     }
 
     pub(super) fn turn_id(&self) -> &TurnId {
         match self {
             Self::Turn(turn) => &turn.turn_id,
-            Self::Forget(forget) => &forget.turn_id,
+            Self::Directive(directive) => &directive.turn_id,
         }
     }
 
     pub(super) fn original(&self) -> &Arc<Original> {
         match self {
             Self::Turn(turn) => &turn.original,
-            Self::Forget(forget) => &forget.original,
+            Self::Directive(directive) => &directive.original,
         }
     }
 
     pub(super) fn is_last_of_scope(&self) -> bool {
         match self {
             Self::Turn(turn) => turn.last_of_scope,
-            Self::Forget(forget) => forget.last_of_scope,
+            Self::Directive(directive) => directive.last_of_scope,
         }
     }
 
@@ -60,38 +62,59 @@ impl WaitingInput {
     pub(super) fn recorded(&self, reason: RecordedReason, evicted: Vec<Evicted>) -> Outcome {
         match self {
             Self::Turn(turn) => recorded(turn, reason, evicted),
-            Self::Forget(of) => Outcome::Recorded(Box::new(Recorded {
+            Self::Directive(of) => Outcome::Recorded(Box::new(Recorded {
                 schema_version: SCHEMA_VERSION,
                 input: of.input.clone(),
-                tenant_id: of.forget.tenant_id.clone(),
-                conversation_id: of.forget.conversation_id.clone(),
-                user_id: of.forget.user_id.clone(),
+                tenant_id: of.directive.tenant_id.clone(),
+                conversation_id: of.directive.conversation_id.clone(),
+                user_id: of.directive.user_id.clone(),
                 turn_id: of.turn_id.clone(),
                 reason,
                 evicted,
-                metadata: of.forget.metadata.clone(),
-                extra: of.forget.extra.clone(),
+                metadata: of.directive.metadata.clone(),
+                extra: of.directive.extra.clone(),
             })),
+        }
+    }
+
+    /// Whether it directs that an agent takes the scope over.
+    pub(super) fn is_takeover(&self) -> bool {
+        matches!(self, Self::Directive(of) if of.directive.kind == DirectiveKind::Takeover)
+    }
+
+    /// Where the input is and whose, for a change of hands.
+    pub(super) fn whereabouts(&self) -> Whereabouts<'_> {
+        match self {
+            Self::Turn(turn) => Whereabouts::of(turn),
+            Self::Directive(of) => Whereabouts {
+                input: &of.input,
+                time: of.event_time,
+                tenant_id: of.directive.tenant_id.as_ref(),
+                conversation_id: of.directive.conversation_id.as_ref(),
+                user_id: of.directive.user_id.as_ref(),
+            },
         }
     }
 }
 
-/// The outcome of a turn that is recorded for this reason.
-pub(super) fn recorded(
-    turn: &ArrivedTurn,
-    reason: RecordedReason,
-    evicted: Vec<Evicted>,
-) -> Outcome {
-    Outcome::Recorded(Box::new(Recorded {
-        schema_version: SCHEMA_VERSION,
-        input: turn.input.clone(),
-        tenant_id: turn.turn.tenant_id.clone(),
-        conversation_id: Some(turn.turn.conversation_id.clone()),
-        user_id: turn.turn.user_id.clone(),
-        turn_id: turn.turn_id.clone(),
-        reason,
-        evicted,
-        metadata: turn.turn.metadata.clone(),
-        extra: turn.turn.extra.clone(),
-    }))
+/// The place and time of an input, and whose it is.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Whereabouts<'i> {
+    pub(super) input: &'i InputId,
+    pub(super) time: EventTime,
+    pub(super) tenant_id: Option<&'i TenantId>,
+    pub(super) conversation_id: Option<&'i ConversationId>,
+    pub(super) user_id: Option<&'i UserId>,
+}
+
+impl<'i> Whereabouts<'i> {
+    pub(super) fn of(turn: &'i ArrivedTurn) -> Self {
+        Self {
+            input: &turn.input,
+            time: turn.event_time,
+            tenant_id: turn.turn.tenant_id.as_ref(),
+            conversation_id: Some(&turn.turn.conversation_id),
+            user_id: turn.turn.user_id.as_ref(),
+        }
+    }
 }

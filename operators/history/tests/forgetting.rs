@@ -1,28 +1,12 @@
 //! Demands to forget: what they remove, what stays, and their place in the order of the scope.
 
-use turnstream_schemas::{
-    Evicted, EvictionCounts, EvictionReason, Forget, Recorded, ScopeKind, ScopeRecord,
-};
+use turnstream_schemas::{Evicted, EvictionCounts, EvictionReason, Recorded, ScopeRecord};
 
 use super::*;
-use crate::ingest::ArrivedForget;
 
 impl Talk {
-    fn forget(&mut self, change: impl FnOnce(&mut ArrivedForget)) {
-        let offset = self.next_offset.fetch_add(1, Ordering::Relaxed);
-        let input = InputId { topic: "turns".to_owned(), partition: 0, offset };
-        let mut arrived = ArrivedForget {
-            request: RequestId { partition: 0, generation: 1, offset },
-            scope: Scope::new(None, "c"),
-            forget: Forget::of(ScopeKind::Conversation, None, "c"),
-            turn_id: input.turn_id(),
-            input,
-            original: Arc::new(Original::default()),
-            last_of_scope: false,
-        };
-        change(&mut arrived);
-        let steps = self.scopes.arrived(Arrived::Forget(Box::new(arrived)));
-        self.take(steps);
+    fn forget(&mut self, change: impl FnOnce(&mut ArrivedDirective)) {
+        self.direct(DirectiveKind::Forget, change);
     }
 
     /// The outcome of the last demand to forget.
@@ -128,7 +112,7 @@ fn the_scope_keeps_what_it_goes_on_by() {
 #[test]
 fn a_repeated_demand_takes_nothing_that_came_since() {
     let mut talk = Talk::new(rules());
-    let named = |forget: &mut ArrivedForget| forget.turn_id = "f".into();
+    let named = |forget: &mut ArrivedDirective| forget.turn_id = "f".into();
     talk.user("one");
     talk.answer(0, "first");
     talk.forget(named);

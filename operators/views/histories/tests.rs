@@ -8,6 +8,13 @@ use turnstream_schemas::{
 use super::*;
 use crate::views::Views;
 
+/// Holders, and their keys in the views of holders and of waits.
+const HOLDERS: [(Holder, Option<&str>, Option<&str>); 3] = [
+    (Holder::Bot, None, None),
+    (Holder::Agent, Some("agent"), None),
+    (Holder::Waiting, Some("waiting/asked/front desk"), Some("2023-11-14T22:00Z")),
+];
+
 const SCOPES: [&str; 3] = ["a", "a#1", "b"];
 
 /// Entries with their places: (category, group, offset). A record may also place an entry in two
@@ -17,7 +24,7 @@ type Placements = Vec<(u32, u32, i64)>;
 #[derive(Clone, Debug)]
 enum Put {
     Entry { id: EntryId, passages: Vec<usize>, bytes: usize },
-    Record { said: Placements, chains: usize, evictions: [u64; 3] },
+    Record { said: Placements, chains: usize, evictions: [u64; 3], holder: usize },
     Gone(Option<EntryId>),
 }
 
@@ -34,8 +41,9 @@ fn happening() -> impl Strategy<Value = HistoryHappening> {
     let put = prop_oneof![
         4 => (id(), passages, 0..900_usize)
             .prop_map(|(id, passages, bytes)| Put::Entry { id, passages, bytes }),
-        3 => (said, 0..3_usize, [0..3_u64, 0..3, 0..3])
-            .prop_map(|(said, chains, evictions)| Put::Record { said, chains, evictions }),
+        3 => (said, 0..3_usize, [0..3_u64, 0..3, 0..3], 0..HOLDERS.len()).prop_map(
+            |(said, chains, evictions, holder)| Put::Record { said, chains, evictions, holder }
+        ),
         3 => prop::option::weighted(0.8, id()).prop_map(Put::Gone),
     ];
     prop_oneof![
@@ -58,7 +66,15 @@ fn evidence(at: usize) -> EvidenceId {
     EvidenceId(format!("ours/IsA/{at}/thing"))
 }
 
-fn record(said: &Placements, chains: usize, [capacity, age, forget]: [u64; 3]) -> ScopeRecord {
+fn record(
+    said: &Placements,
+    chains: usize,
+    [capacity, age, forget]: [u64; 3],
+    holder: usize,
+) -> ScopeRecord {
+    let fixture = include_str!("../../../tests/fixtures/records/v1/conversation.json");
+    let of: turnstream_schemas::ConversationRecord = serde_json::from_str(fixture).unwrap();
+    let handover = Handover { holder: HOLDERS[holder].0, ..of.handover };
     let mut of = BTreeMap::<u32, BTreeMap<u32, Vec<i64>>>::new();
     for (category, group, at) in said {
         of.entry(*category).or_default().entry(*group).or_default().push(*at);
@@ -72,6 +88,7 @@ fn record(said: &Placements, chains: usize, [capacity, age, forget]: [u64; 3]) -
         categories: of.into_iter().map(category).collect(),
         chains: (0..chains as u32).map(|id| ChainRecord { id, entries: vec![0] }).collect(),
         evictions_by_reason: EvictionCounts { capacity, age, forget },
+        handover: Some(handover),
         ..ScopeRecord::default()
     }
 }
@@ -105,7 +122,10 @@ fn recompute(last: &Last) -> BTreeMap<ViewKey, u64> {
                     *clusters.entry((*partition, *scope, *category)).or_insert(0) += 1;
                 }
             }
-            Put::Record { said, chains, evictions } => {
+            Put::Record { said, chains, evictions, holder } => {
+                let (_, held, waits) = HOLDERS[*holder];
+                held.iter().for_each(|key| add(ViewName::Holders, (*key).to_owned(), 1));
+                waits.iter().for_each(|key| add(ViewName::WaitingSince, (*key).to_owned(), 1));
                 let categories: BTreeSet<_> = said.iter().map(|(category, ..)| category).collect();
                 let groups: BTreeSet<_> = said.iter().map(|(of, group, _)| (of, group)).collect();
                 for (what, many) in [
@@ -139,8 +159,8 @@ fn put(views: &mut Views, (partition, scope, put): (i32, usize, &Put)) -> Option
             let entry = Box::new(entry(*id, passages));
             (HistoryChange::Entry { key: key(Some(*id)), entry }, *bytes)
         }
-        Put::Record { said, chains, evictions } => {
-            let record = Box::new(record(said, *chains, *evictions));
+        Put::Record { said, chains, evictions, holder } => {
+            let record = Box::new(record(said, *chains, *evictions, *holder));
             (HistoryChange::Scope { key: key(None), record }, 100)
         }
         Put::Gone(id) => (HistoryChange::Gone { key: key(*id), evicted: None }, 0),

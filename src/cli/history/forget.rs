@@ -11,7 +11,7 @@ use turnstream_engine::config::{Config, LogKind};
 use turnstream_engine::histories::{Histories, Kept};
 use turnstream_log::write::{Stretch, Writer};
 use turnstream_log::{Topic, kafka};
-use turnstream_schemas::{Forget, Scope, ScopeKind, TenantId, UserId};
+use turnstream_schemas::{Directive, DirectiveKind, Scope, ScopeKind, TenantId, UserId};
 
 use super::{directory, follow, missing, opened, print_json, whole};
 
@@ -137,7 +137,8 @@ fn chosen<'h>(histories: &'h Histories, args: &ForgetArgs, kind: ScopeKind) -> V
 fn ask(writer: &mut dyn Writer, history: &Chosen<'_>, config: &Config) -> anyhow::Result<()> {
     let (tenant, id) = history.scope.parts();
     let tenant = Some(tenant).filter(|tenant| tenant.as_str() != Scope::DEFAULT_TENANT);
-    let value = serde_json::to_vec(&Forget::of(config.turns.scope, tenant, id))?;
+    let directive = Directive::new(DirectiveKind::Forget, config.turns.scope, tenant, id);
+    let value = serde_json::to_vec(&directive)?;
     let belongs = config.turns.partitioner.partition(id.as_bytes(), writer.partitions());
     let is_at_home = belongs.is_none_or(|belongs| belongs == history.partition);
     let key = is_at_home.then_some(id.as_bytes());

@@ -39,6 +39,8 @@ pub struct Publication {
     pub trace: TracePlace,
     /// Whether recorded turns are written.
     pub recorded: bool,
+    /// Whether changes of hands are written.
+    pub conversations: bool,
 }
 
 /// Inputs that ended together, encoded. One transaction holds all of it.
@@ -58,7 +60,7 @@ pub struct EncodedBatch {
 
 /// Encodes finished inputs.
 pub fn encode(finished: Finished, publication: Publication) -> EncodedBatch {
-    let Finished { partition, generation, outcomes, changes } = finished;
+    let Finished { partition, generation, outcomes, changes, conversations } = finished;
     let mut tally = Tally::default();
     let mut offsets = Vec::with_capacity(outcomes.len());
     let mut outputs = Vec::with_capacity(outcomes.len() + changes.len());
@@ -69,6 +71,7 @@ pub fn encode(finished: Finished, publication: Publication) -> EncodedBatch {
         offsets.push(outcome.input().offset);
         write_outcome(&outcome, &original, publication, &mut outputs);
     }
+    tally.count_handovers(&conversations);
     // The last input of the group caused all changes.
     let caused = Output {
         topic: Topic::History,
@@ -79,6 +82,13 @@ pub fn encode(finished: Finished, publication: Publication) -> EncodedBatch {
         headers,
     };
     outputs.extend(changes.iter().map(|change| change_output(change, caused.clone())));
+    let changed_hands = conversations.iter().filter(|_| publication.conversations);
+    outputs.extend(changed_hands.map(|record| Output {
+        topic: Topic::Conversations,
+        key: Some(record.scope.as_str().as_bytes().to_vec()),
+        value: Some(json(record)),
+        ..caused.clone()
+    }));
     EncodedBatch { partition, generation, offsets, outputs, tally }
 }
 
@@ -182,6 +192,7 @@ mod tests {
             metadata: serde_json::Map::new(),
             extra: serde_json::Map::new(),
         };
+        let fixture = include_str!("../../../tests/fixtures/records/v1/conversation.json");
         let key = EntryKey { scope: Scope::new(None, "c"), entry: None };
         let evicted = Evicted {
             turn_id: "t0".into(),
@@ -200,24 +211,26 @@ mod tests {
                 (Outcome::Recorded(Box::new(recorded)), Arc::clone(&original)),
             ],
             changes: vec![HistoryChange::Gone { key, evicted: Some(Box::new(evicted.clone())) }],
+            conversations: vec![serde_json::from_str(fixture).unwrap()],
         };
-        let publication = Publication { trace: TracePlace::Topic, recorded: true };
+        let publication =
+            Publication { trace: TracePlace::Topic, recorded: true, conversations: true };
         let ended = encode(finished.clone(), publication);
         assert_eq!(ended.offsets, [7, 8]);
         let topics: Vec<_> = ended.outputs.iter().map(|output| output.topic).collect();
-        assert_eq!(topics, [Topic::DeadLetters, Topic::Recorded, Topic::History]);
+        assert_eq!(
+            topics,
+            [Topic::DeadLetters, Topic::Recorded, Topic::History, Topic::Conversations]
+        );
         for output in &ended.outputs {
             assert_eq!(output.headers[0], traceparent, "{:?}", output.topic);
             assert_eq!(output.partition, 3);
         }
         assert_eq!(ended.outputs[2].key.as_deref(), Some(&br#"{"scope":"default/c"}"#[..]));
         assert_eq!(evictions::decode(&ended.outputs[2].headers), Some(evicted), "and why");
-        let publication = Publication { recorded: false, ..publication };
-        assert_eq!(
-            encode(finished, publication).outputs.len(),
-            2,
-            "recorded outcomes may stay off"
-        );
+        assert_eq!(ended.outputs[3].key.as_deref(), Some(&b"harbour/c-7"[..]), "the scope");
+        let less = Publication { recorded: false, conversations: false, ..publication };
+        assert_eq!(encode(finished, less).outputs.len(), 2, "both may stay off");
     }
 
     #[test]
@@ -231,8 +244,10 @@ mod tests {
                 generation: 1,
                 outcomes: vec![(Outcome::Response(Box::new(whole.clone())), Arc::default())],
                 changes: Vec::new(),
+                conversations: Vec::new(),
             };
-            let ended = encode(finished, Publication { trace, recorded: true });
+            let publication = Publication { trace, recorded: true, conversations: true };
+            let ended = encode(finished, publication);
             assert_eq!((ended.offsets.len(), ended.tally.responses), (1, 1));
             let outputs = ended.outputs.into_iter();
             let read = |output: Output| {

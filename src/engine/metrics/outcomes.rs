@@ -6,7 +6,7 @@ use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::{Registry, Unit};
-use turnstream_schemas::{Action, FaultKind, HandOffReason, RecordedReason, Stage};
+use turnstream_schemas::{Action, FaultKind, HandOffReason, HandoverReason, RecordedReason, Stage};
 
 use super::stages::by_fault;
 use crate::tally::Tally;
@@ -16,6 +16,10 @@ type OneLabel = [(&'static str, &'static str); 1];
 
 const COMMIT_BUCKETS_SECONDS: [f64; 14] =
     [0.001, 0.002_5, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0];
+
+/// From half a minute to a day.
+const WAIT_BUCKETS_SECONDS: [f64; 9] =
+    [30.0, 60.0, 120.0, 300.0, 600.0, 1_800.0, 3_600.0, 14_400.0, 86_400.0];
 
 const OUTCOME_BUCKETS: [f64; 10] = [1.0, 2.0, 5.0, 10.0, 20.0, 50.0, 100.0, 200.0, 500.0, 1_000.0];
 
@@ -41,6 +45,8 @@ pub struct OutcomeMetrics {
     gate: Family<OneLabel, Counter>,
     actions: Family<OneLabel, Counter>,
     hand_offs: Family<OneLabel, Counter>,
+    handovers: Family<OneLabel, Counter>,
+    waits: Histogram,
     /// Outcomes in one transaction.
     per_transaction: Histogram,
 }
@@ -59,6 +65,8 @@ impl Default for OutcomeMetrics {
             gate: Family::default(),
             actions: Family::default(),
             hand_offs: Family::default(),
+            handovers: Family::default(),
+            waits: Histogram::new(WAIT_BUCKETS_SECONDS),
             per_transaction: Histogram::new(OUTCOME_BUCKETS),
         }
     }
@@ -79,6 +87,9 @@ impl OutcomeMetrics {
         }
         for reason in HandOffReason::ALL {
             it.hand_offs.get_or_create_owned(&[("reason", reason.name())]);
+        }
+        for reason in HandoverReason::ALL {
+            it.handovers.get_or_create_owned(&[("reason", reason.name())]);
         }
         for stage in Stage::ALL {
             for kind in FaultKind::ALL {
@@ -108,6 +119,10 @@ impl OutcomeMetrics {
         registry.register("response_actions", help, it.actions.clone());
         let help = "Responses that hand the conversation over to a person, by the reason";
         registry.register("hand_offs", help, it.hand_offs.clone());
+        let help = "Conversations that changed hands, by the reason";
+        registry.register("handovers", help, it.handovers.clone());
+        let help = "Event time that users waited for an agent, until one came or nobody did";
+        registry.register_with_unit("handover_wait", help, Unit::Seconds, it.waits.clone());
         let help = "Outcomes in a transaction that was committed";
         registry.register("commit_outcomes", help, it.per_transaction.clone());
         it
@@ -132,6 +147,10 @@ impl OutcomeMetrics {
         for (reason, count) in &tally.hand_offs {
             self.hand_offs.get_or_create_owned(&[("reason", reason.name())]).inc_by(*count);
         }
+        for (reason, count) in &tally.handovers {
+            self.handovers.get_or_create_owned(&[("reason", reason.name())]).inc_by(*count);
+        }
+        tally.waits_ms.iter().for_each(|ms| self.waits.observe(*ms as f64 / 1_000.0));
         for (reason, count) in &tally.recorded_by_reason {
             self.recorded.get_or_create_owned(&[("reason", *reason)]).inc_by(*count);
         }

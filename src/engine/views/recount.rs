@@ -5,8 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use turnstream_knowledge::Change;
 use turnstream_schemas::{
-    Action, CategoryRecord, EntryKey, EvictionCounts, FactKey, HistoryEntry, Response, Scope,
-    ScopeRecord, ViewKey, ViewName,
+    Action, CategoryRecord, EntryKey, EvictionCounts, FactKey, Handover, HistoryEntry, Holder,
+    Response, Scope, ScopeRecord, ViewKey, ViewName,
 };
 
 /// The rows over responses and traces, each with its partition, and over changes. A later change of a key
@@ -96,6 +96,16 @@ pub(crate) fn recount_histories(records: &[Told]) -> BTreeMap<ViewKey, u64> {
             add(ViewName::EvictionsByReason, "capacity", capacity);
             add(ViewName::EvictionsByReason, "age", age);
             add(ViewName::EvictionsByReason, "forget", forget);
+            match &record.handover {
+                Some(Handover { holder: Holder::Waiting, time, hand_off, queue, .. }) => {
+                    let why = hand_off.map_or("unknown", |why| why.name());
+                    let places = ["waiting", why].into_iter().chain(queue.as_deref());
+                    add(ViewName::Holders, &places.collect::<Vec<_>>().join("/"), 1);
+                    add(ViewName::WaitingSince, &time.hour(), 1);
+                }
+                Some(Handover { holder: Holder::Agent, .. }) => add(ViewName::Holders, "agent", 1),
+                Some(Handover { holder: Holder::Bot, .. }) | None => {}
+            }
             categories.insert((partition, scope), record.categories);
             continue;
         };

@@ -89,6 +89,7 @@ fn code(topic: Topic) -> u8 {
         Topic::Knowledge => 5,
         Topic::Views => 6,
         Topic::Traces => 7,
+        Topic::Conversations => 8,
     }
 }
 

@@ -151,7 +151,11 @@ impl Checkpoint {
             Topic::Recorded => Some(&mut self.recorded),
             Topic::DeadLetters => Some(&mut self.dead_letters),
             Topic::History => Some(&mut self.history),
-            Topic::Turns | Topic::Traces | Topic::Knowledge | Topic::Views => None,
+            Topic::Turns
+            | Topic::Traces
+            | Topic::Conversations
+            | Topic::Knowledge
+            | Topic::Views => None,
         }
     }
 

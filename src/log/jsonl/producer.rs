@@ -174,6 +174,7 @@ fn line(output: &Output) -> Result<Vec<u8>, LogError> {
         | Topic::Responses
         | Topic::Traces
         | Topic::Recorded
+        | Topic::Conversations
         | Topic::Knowledge
         | Topic::Views => output.value.clone().ok_or_else(|| refused("has no value"))?,
     };

@@ -124,6 +124,8 @@ pub struct KafkaTopics {
     pub recorded: String,
     /// Inputs that could not be served.
     pub dead_letters: String,
+    /// Who holds each conversation; compacted. Without it nothing is written of that.
+    pub conversations: String,
     /// The changelog of histories; compacted.
     pub history: String,
     /// Changes to the knowledge, for every process; compacted. Read if `knowledge.live` is set.
@@ -141,6 +143,7 @@ impl Default for KafkaTopics {
             traces: name(Topic::Traces),
             recorded: name(Topic::Recorded),
             dead_letters: name(Topic::DeadLetters),
+            conversations: name(Topic::Conversations),
             history: name(Topic::History),
             knowledge: name(Topic::Knowledge),
             views: name(Topic::Views),
@@ -157,6 +160,7 @@ impl KafkaTopics {
             Topic::Traces => &self.traces,
             Topic::Recorded => &self.recorded,
             Topic::DeadLetters => &self.dead_letters,
+            Topic::Conversations => &self.conversations,
             Topic::History => &self.history,
             Topic::Knowledge => &self.knowledge,
             Topic::Views => &self.views,

@@ -11,7 +11,7 @@ use turnstream_ports::panics::contain;
 use turnstream_schemas::Header;
 use turnstream_schemas::outcome::Bytes;
 
-use super::super::{Consumer, Event, LogError, Record, Restored, Standing, TakeChangelog};
+use super::super::{Consumer, Event, LogError, Record, Restored, Standing, TakeChangelog, Topic};
 use super::KafkaConfig;
 use super::ends::EndPoller;
 use super::errors::{failed, fatal, login_refused, refused, remedy_of};
@@ -67,9 +67,9 @@ impl KafkaConsumer {
         self.fit.partitions
     }
 
-    /// Whether there was a topic of traces when the group was joined.
-    pub fn has_traces(&self) -> bool {
-        self.fit.traces
+    /// Whether there was such a topic when the group was joined, of [`Topic::MAY_BE_MISSING`].
+    pub fn has(&self, topic: Topic) -> bool {
+        self.fit.has(topic)
     }
 
     /// Drains available records into a batch. Waits only for the first.

@@ -93,7 +93,7 @@ impl Sent {
         let reader = ClosedInTime::new(reader.map_err(|source| failed(doing, source))?);
         let mut seen = BTreeSet::new();
         for places in &self.places {
-            for topic in Topic::OF_TURNS.into_iter().chain([Topic::Traces]) {
+            for topic in Topic::OF_TURNS.into_iter().chain(Topic::MAY_BE_MISSING) {
                 let places = places.iter().filter(|((of, _), _)| *of == topic);
                 let places = places.map(|((_, partition), offset)| (*partition, *offset)).collect();
                 let found = committed_at(&reader, config, topic, places)?;

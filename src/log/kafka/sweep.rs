@@ -152,8 +152,8 @@ pub(super) fn sweep(
 /// The topics, with their partitions, that a process that serves turns may write to.
 pub(super) fn of_turns(fit: Fit) -> impl Iterator<Item = (Topic, i32)> {
     let written = Topic::OF_TURNS.into_iter().filter(|topic| *topic != Topic::Turns);
-    let written = written.chain(fit.traces.then_some(Topic::Traces));
-    written.map(move |topic| (topic, fit.partitions))
+    let others = Topic::MAY_BE_MISSING.into_iter().filter(move |topic| fit.has(*topic));
+    written.chain(others).map(move |topic| (topic, fit.partitions))
 }
 
 /// The index of a place, and the offset of a record there.

@@ -50,7 +50,7 @@ impl Bed for Topics {
 
     fn take_over(&mut self, consumer: &KafkaConsumer, id: &str) -> KafkaProducer {
         let consumer = Arc::clone(&consumer.client);
-        let fit = topics::Fit { partitions: PARTITIONS, traces: true, accepted_bytes: None };
+        let fit = topics::Fit { partitions: PARTITIONS, there: [true; 2], accepted_bytes: None };
         KafkaProducer::initialise(consumer, &self.of(id), fit, REQUEST_TIMEOUT).unwrap()
     }
 

@@ -35,11 +35,19 @@ const UNKNOWN: Duration = Duration::from_secs(3);
 pub(super) struct Fit {
     /// Partitions of every topic.
     pub(super) partitions: i32,
-    /// Whether there is a topic of traces.
-    pub(super) traces: bool,
+    /// Which topics of outcomes are there, of those that may be missing.
+    pub(super) there: [bool; Topic::MAY_BE_MISSING.len()],
     /// The largest record that some topic of outcomes accepts, in bytes; `None` if the broker does
     /// not say.
     pub(super) accepted_bytes: Option<usize>,
+}
+
+impl Fit {
+    /// Whether there is such a topic, if it may be missing.
+    pub(super) fn has(&self, topic: Topic) -> bool {
+        let mut there = Topic::MAY_BE_MISSING.into_iter().zip(self.there);
+        there.any(|(of, there)| of == topic && there)
+    }
 }
 
 /// Checks the topics, and creates missing ones if the configuration says so.
@@ -53,13 +61,13 @@ pub(super) fn fit(
     config: &KafkaConfig,
 ) -> Result<Fit, LogError> {
     let mut found = BTreeMap::new();
-    for topic in Topic::OF_TURNS.into_iter().chain([Topic::Traces]) {
+    for topic in Topic::OF_TURNS.into_iter().chain(Topic::MAY_BE_MISSING) {
         found.insert(topic, find(client, config, topic, false)?);
     }
     let admin = admin(config)?;
     let missing: Vec<Topic> =
         found.iter().filter(|(_, found)| found.is_none()).map(|(topic, _)| *topic).collect();
-    // Without that, only the topic of traces may be missing.
+    // Without that, only those may be missing that are not needed.
     if config.create_topics && !missing.is_empty() {
         let partitions = found.values().flatten().next().map(|found| found.partitions);
         create(&admin, config, &missing, partitions.unwrap_or(config.create_partitions))?;
@@ -75,7 +83,8 @@ pub(super) fn fit(
     let accepted_bytes = check(config, &settings)?;
     warn_of_one_copy(config, &found, &settings);
     warn_of_added_partitions(client, config, partitions);
-    Ok(Fit { partitions, traces: found.contains_key(&Topic::Traces), accepted_bytes })
+    let there = Topic::MAY_BE_MISSING.map(|topic| found.contains_key(&topic));
+    Ok(Fit { partitions, there, accepted_bytes })
 }
 
 /// Checks topics as [`fit`] does, but creates none. Returns those that exist.
@@ -95,7 +104,8 @@ pub(super) fn check_existing(
         }
     }
     let there: Vec<Topic> = found.keys().copied().collect();
-    found.retain(|topic, _| *topic == Topic::Traces || Topic::OF_TURNS.contains(topic));
+    let of_turns = Topic::OF_TURNS.into_iter().chain(Topic::MAY_BE_MISSING);
+    found.retain(|topic, _| of_turns.clone().any(|of| of == *topic));
     same_partitions(config, &found)?;
     if !there.is_empty() {
         check(config, &settings(&admin(config)?, config, &there)?)?;
@@ -181,7 +191,7 @@ pub(super) struct Found {
 }
 
 /// Looks up a topic, and waits for one that was just created. `None` if it is missing and may be
-/// created, or is the topic of traces.
+/// created, or is not needed.
 pub(super) fn find(
     client: &BaseConsumer<Membership>,
     config: &KafkaConfig,
@@ -228,7 +238,7 @@ pub(super) fn find(
                 continue;
             }
             (_, None | Some(Code::UnknownTopicOrPartition))
-                if (config.create_topics || wanted == Topic::Traces) && !made =>
+                if (config.create_topics || Topic::MAY_BE_MISSING.contains(&wanted)) && !made =>
             {
                 return Ok(None);
             }

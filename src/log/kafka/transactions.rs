@@ -101,8 +101,11 @@ pub fn abort(config: &KafkaConfig) -> Result<(), LogError> {
     if of_views {
         sweep(&config, [(topic, partitions)], REQUEST_TIMEOUT)
     } else {
-        let traces = find(&asking, &config, Topic::Traces, false)?.is_some();
-        let fit = Fit { partitions, traces, accepted_bytes: None };
+        let mut there = [false; Topic::MAY_BE_MISSING.len()];
+        for (topic, there) in Topic::MAY_BE_MISSING.into_iter().zip(&mut there) {
+            *there = find(&asking, &config, topic, false)?.is_some();
+        }
+        let fit = Fit { partitions, there, accepted_bytes: None };
         sweep(&config, of_turns(fit), REQUEST_TIMEOUT)
     }
 }

@@ -99,7 +99,8 @@ impl Sender {
     /// Sends a turn on each partition, and gives their places.
     pub(crate) fn send_last_words(&mut self) -> Vec<Place> {
         let words = self.script.last_words();
-        let send = |written: Written| {
+        let send = |[release, written]: [Written; 2]| {
+            self.send(release, now_ms());
             let place = (written.partition, self.next.get(&written.partition).copied());
             self.send(written, now_ms());
             (place.0, place.1.unwrap_or_default())

@@ -24,6 +24,7 @@ pub(crate) struct Verdict {
     pub(crate) unknown: usize,
     pub(crate) out_of_order: usize,
     pub(crate) entries: usize,
+    pub(crate) handovers: usize,
     pub(crate) evictions: u64,
 }
 
@@ -88,7 +89,7 @@ pub(crate) fn check(service: &Service, sent: &SentChange, found: &Found, verdict
         check_payload(ended, input, *unfit);
     }
     let histories = Histories::expected(ended(), &inputs, &service.rules());
-    histories.check(&found.history);
+    verdict.handovers = histories.check(&found.history, &found.conversations);
     (verdict.entries, verdict.evictions) = histories.sizes();
 }
 

@@ -13,6 +13,7 @@ use rdkafka::{ClientConfig, Offset, TopicPartitionList};
 
 use super::service::{PARTITIONS, Service};
 use super::turns::Answered;
+use crate::kafka::hands::Conversations;
 use crate::kafka::histories::Changelog;
 use crate::kafka::kcat::Read;
 use crate::kafka::outcomes::{Ended, OUTCOMES, Outcome, Place, TRACES, complete};
@@ -132,6 +133,7 @@ pub(crate) struct Readers {
     outcomes: Vec<(&'static str, JoinHandle<Vec<Ended>>)>,
     traces: JoinHandle<Vec<Ended>>,
     history: JoinHandle<Changelog>,
+    conversations: JoinHandle<Conversations>,
 }
 
 /// What they read.
@@ -140,6 +142,7 @@ pub(crate) struct Found {
     /// Per topic, in the order within its partitions.
     pub(crate) outcomes: Vec<(&'static str, Vec<Ended>)>,
     pub(crate) history: Changelog,
+    pub(crate) conversations: Conversations,
 }
 
 impl Readers {
@@ -175,7 +178,10 @@ impl Readers {
         });
         let history = (&bootstrap, service.topic("history"));
         let history = follow(history, &stop, Changelog::default(), Changelog::add);
-        Self { stop, inputs, outcomes: outcomes.into(), traces, history }
+        let conversations = (&bootstrap, service.topic("conversations"));
+        let conversations =
+            follow(conversations, &stop, Conversations::default(), Conversations::add);
+        Self { stop, inputs, outcomes: outcomes.into(), traces, history, conversations }
     }
 
     /// Panics where one of them found something that cannot be.
@@ -184,7 +190,8 @@ impl Readers {
         let ended = of_outcomes
             || self.traces.is_finished()
             || self.inputs.is_finished()
-            || self.history.is_finished();
+            || self.history.is_finished()
+            || self.conversations.is_finished();
         assert!(!ended, "a reader ended; above is why");
     }
 
@@ -195,7 +202,12 @@ impl Readers {
         let mut outcomes: Vec<_> =
             outcomes.map(|(topic, reader)| (topic, joined(reader))).collect();
         complete(&mut outcomes[0].1, joined(self.traces));
-        Found { inputs: joined(self.inputs), outcomes, history: joined(self.history) }
+        Found {
+            inputs: joined(self.inputs),
+            outcomes,
+            history: joined(self.history),
+            conversations: joined(self.conversations),
+        }
     }
 }
 

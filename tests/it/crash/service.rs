@@ -67,7 +67,7 @@ impl Service {
         let topics: Vec<String> =
             [("turns", "turns"), ("responses", "responses"), ("recorded", "recorded")]
                 .into_iter()
-                .chain([("traces", "traces")])
+                .chain([("traces", "traces"), ("conversations", "conversations")])
                 .chain([("dead_letters", "dead-letters"), ("history", "history")])
                 .chain([("knowledge", "knowledge")])
                 .map(|(key, plain)| format!("{key} = \"{}\"", self.topic(plain)))

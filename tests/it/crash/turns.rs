@@ -1,5 +1,5 @@
 //! What is said while processes crash: an endless script of many conversations at once. Users,
-//! human agents who talk over the bot, echoes of responses that were seen, repeated ids, and
+//! human agents who talk over the bot, take conversations over and release them, echoes of responses that were seen, repeated ids, and
 //! records that no engine can serve.
 
 use std::collections::BTreeMap;
@@ -105,15 +105,19 @@ impl TurnScript {
         written
     }
 
-    /// One user turn more on each partition, of talks with a history.
-    pub(crate) fn last_words(&self) -> Vec<Written> {
+    /// A release and one user turn more on each partition, of talks with a history.
+    pub(crate) fn last_words(&self) -> Vec<[Written; 2]> {
         let turn = |partition: i32| {
             // Among the first to talk.
             let number = usize::try_from(partition + PARTITIONS).expect("from 0");
             let mut talk = Talk::new(number, 1);
             let text = "And what else could one do with it?";
+            let mut release = talk.directive(self.service, "release");
+            release["turn_id"] = json!("over");
             let turn = talk.again(self.service, "user", text, "late");
-            talk.written(self.service, Some(turn.to_string().into_bytes()), None)
+            [release, turn].map(|record| {
+                talk.written(self.service, Some(record.to_string().into_bytes()), None)
+            })
         };
         (0..PARTITIONS).map(turn).collect()
     }
@@ -130,6 +134,8 @@ impl TurnScript {
         let agent = say(AGENT_SAYINGS[seed % AGENT_SAYINGS.len()], seed);
         let echo = if drawn < 14 { self.answered.take(&talk.name(service)) } else { None };
         let mut turn = match drawn {
+            31..33 => talk.directive(service, "takeover"),
+            33..45 => talk.directive(service, "release"),
             6..14 if let Some((id, words)) = echo => {
                 let mut turn = talk.turn(service, "system", &words);
                 turn["response_id"] = json!(id);
@@ -196,6 +202,18 @@ impl Talk {
     fn agent_turn(&mut self, service: &Service, text: &str) -> Value {
         let turn = self.turn(service, "system", text);
         self.agent_ids.extend(self.ids.last().cloned());
+        turn
+    }
+
+    /// A takeover or a release by a record.
+    fn directive(&mut self, service: &Service, kind: &str) -> Value {
+        let mut turn = self.turn(service, "system", "");
+        let fields = turn.as_object_mut().expect("an object");
+        fields.retain(|field, _| field != "speaker" && field != "text");
+        if service.by_user {
+            fields.remove("conversation_id");
+        }
+        fields.insert("kind".to_owned(), kind.into());
         turn
     }
 

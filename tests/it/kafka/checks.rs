@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::Value;
 
+use super::hands::Conversations;
 use super::histories::{Changelog, Histories, Rules};
 use super::kcat::{Read, read_all};
 use super::outcomes::{
@@ -21,6 +22,7 @@ pub(crate) struct Outputs {
     /// Per topic, in the order within its partitions.
     outcomes: Vec<(&'static str, Vec<Ended>)>,
     history: Vec<Read>,
+    conversations: Vec<Read>,
 }
 
 impl Outputs {
@@ -34,7 +36,12 @@ impl Outputs {
         };
         let mut outcomes = OUTCOMES.map(|topic| (topic, ended(topic)));
         complete(&mut outcomes[0].1, ended(TRACES));
-        Self { inputs, outcomes: outcomes.into(), history: read_all(broker, "history") }
+        Self {
+            inputs,
+            outcomes: outcomes.into(),
+            history: read_all(broker, "history"),
+            conversations: read_all(broker, "conversations"),
+        }
     }
 
     /// The partition of a conversation's turns.
@@ -56,7 +63,11 @@ impl Outputs {
             changelog.add(read.clone());
         }
         let rules = Rules { by_user: false, max_entries: 64, topic: "turns" };
-        Histories::expected(self.all(), &self.inputs, &rules).check(&changelog);
+        let mut conversations = Conversations::default();
+        self.conversations.iter().for_each(|read| conversations.add(read.clone()));
+        let histories = Histories::expected(self.all(), &self.inputs, &rules);
+        let changes = histories.check(&changelog, &conversations);
+        assert!(changes > 300, "only {changes} changes of hands");
     }
 
     /// Every outcome with its input's place.

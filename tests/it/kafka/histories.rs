@@ -9,9 +9,11 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde::Deserialize;
 use turnstream_schemas::{
-    EntryKey, Evicted, HistoryEntry, RecalledVia, RecordedReason, Response, ScopeRecord,
+    Action, EntryKey, Evicted, HandoverReason, HistoryEntry, RecalledVia, RecordedReason, Response,
+    ScopeRecord,
 };
 
+use super::hands::{Conversations, Hands};
 use super::kcat::Read;
 use super::outcomes::{Ended, Outcome, Place, parse};
 
@@ -31,13 +33,27 @@ pub(crate) struct Rules {
     pub(crate) topic: &'static str,
 }
 
-/// A turn as its sender wrote it.
+/// What a record is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+enum Kind {
+    #[default]
+    Turn,
+    Takeover,
+    Release,
+}
+
+/// A turn or a directive as its sender wrote it.
 #[derive(Deserialize)]
 struct Said {
-    conversation_id: String,
+    #[serde(default)]
+    kind: Kind,
+    conversation_id: Option<String>,
     user_id: Option<String>,
     turn_id: Option<String>,
+    #[serde(default)]
     speaker: String,
+    #[serde(default)]
     text: String,
     timestamp: Option<i64>,
     response_id: Option<String>,
@@ -51,7 +67,7 @@ struct Played<'a> {
     event_time: i64,
     /// Its id was an earlier turn's.
     repeats: bool,
-    /// An agent says it, and it is no echo.
+    /// An agent says it and it is no echo, or takes over.
     of_agent: bool,
 }
 
@@ -75,6 +91,7 @@ struct History {
     evictions: u64,
     latest_event_time: i64,
     last_offset: i64,
+    hands: Hands,
 }
 
 /// Histories by scope.
@@ -83,7 +100,7 @@ pub(crate) struct Histories(BTreeMap<String, History>);
 
 impl Histories {
     /// Plays the outcomes through in the order of their inputs, by the rules as they are written
-    /// down: an answer makes an entry with it, a superseded turn one without; an agent's words
+    /// down: an answer makes an entry with it, a superseded or held turn one without; an agent's words
     /// complete the latest entry without an answer, else make their own; a repeat and an echo
     /// change no entry. Panics where an outcome is not one that its input may have.
     pub(crate) fn expected<'a>(
@@ -101,20 +118,23 @@ impl Histories {
             let input = &inputs[&ended.place];
             let said: Said = parse(input);
             let scope = if rules.by_user { said.user_id.clone() } else { None };
-            let scope = scope.unwrap_or_else(|| said.conversation_id.clone());
+            let scope = scope.or_else(|| said.conversation_id.clone()).expect("a scope");
             scopes.entry(scope).or_default().push(Played::of(ended, said, input, rules));
         }
         Self(scopes.into_iter().map(|(scope, turns)| (scope, History::of(turns, rules))).collect())
     }
 
-    /// The changelog as compaction leaves it holds just these.
-    pub(crate) fn check(&self, changelog: &Changelog) {
+    /// The changelog as compaction leaves it holds just these, and the topic of conversations every change of
+    /// hands. Returns the number of those.
+    pub(crate) fn check(&self, changelog: &Changelog, conversations: &Conversations) -> usize {
         assert!(changelog.wrong.is_empty(), "{:?}", changelog.wrong);
         let found = changelog.histories();
         assert_eq!(found.0.len(), self.0.len(), "scopes on the history topic");
         for (scope, expected) in &self.0 {
-            assert_eq!(found.0.get(scope), Some(expected), "the history of {scope}");
+            let expected = History { hands: expected.hands.last(), ..expected.clone() };
+            assert_eq!(found.0.get(scope), Some(&expected), "the history of {scope}");
         }
+        conversations.check(self.0.iter().map(|(scope, history)| (scope, &history.hands)))
     }
 
     /// Entries, and entries evicted, over all scopes.
@@ -128,7 +148,8 @@ impl<'a> Played<'a> {
     fn of(ended: &'a Ended, said: Said, input: &Read, rules: &Rules) -> Self {
         let (partition, offset) = ended.place;
         let id = said.turn_id.clone().unwrap_or_else(|| format!("{partition}-{offset}"));
-        let of_agent = said.speaker == "system" && !echoes(&said, ended.place, rules);
+        let speaks = said.speaker == "system" && !echoes(&said, ended.place, rules);
+        let of_agent = speaks || said.kind == Kind::Takeover;
         let event_time = said.timestamp.unwrap_or(input.time_ms);
         Self { ended, said, id, event_time, repeats: false, of_agent }
     }
@@ -175,22 +196,45 @@ impl History {
         match outcome {
             Outcome::Response(response) => {
                 assert!(of_user && !turn.repeats, "{place:?} was answered");
+                assert!(!self.hands.are_agents(), "{place:?} was answered while an agent held it");
                 assert_eq!(*overtaken, None, "{place:?} was answered behind one overtaken");
                 self.answer(turn, response, rules);
+                if response.action == Some(Action::HandOff) {
+                    self.hands.change(HandoverReason::HandOff, place.1);
+                }
             }
             Outcome::Recorded(recorded) => match &recorded.reason {
                 RecordedReason::System => {
-                    assert!(turn.of_agent && !turn.repeats, "{place:?} was recorded as an agent's");
+                    let may = turn.of_agent && said.kind == Kind::Turn && !turn.repeats;
+                    assert!(may, "{place:?} was recorded as an agent's");
                     assert!(overtaken.take().is_none_or(|by| by == *id), "{place:?}");
                     self.agent_speaks(turn, &recorded.evicted, rules);
+                    self.hands.change(HandoverReason::AgentTurn, place.1);
+                }
+                RecordedReason::Takeover => {
+                    let may = said.kind == Kind::Takeover && !turn.repeats;
+                    assert!(may, "{place:?} was recorded as a takeover");
+                    assert!(overtaken.take().is_none_or(|by| by == *id), "{place:?}");
+                    self.hands.change(HandoverReason::Takeover, place.1);
+                }
+                RecordedReason::Release => {
+                    let may = said.kind == Kind::Release && !turn.repeats;
+                    assert!(may, "{place:?} was recorded as a release");
+                    self.hands.change(HandoverReason::Release, place.1);
+                }
+                RecordedReason::Held => {
+                    let may = of_user && !turn.repeats && self.hands.are_agents();
+                    assert!(may, "{place:?} was held");
+                    self.insert(*place, turn.asked(), &recorded.evicted, rules);
                 }
                 RecordedReason::Echo(response) => {
-                    let may = !of_user && !turn.of_agent && !turn.repeats;
+                    let may = said.speaker == "system" && !turn.of_agent && !turn.repeats;
                     assert!(may, "{place:?} was recorded as an echo");
                     assert_eq!(said.response_id.as_deref(), Some(response.as_str()), "{place:?}");
                 }
                 RecordedReason::SupersededBy(by) => {
                     assert!(of_user && !turn.repeats, "{place:?} was superseded");
+                    assert!(!self.hands.are_agents(), "{place:?} was superseded while it was held");
                     assert_eq!(Some(by.as_str()), agent, "{place:?} was overtaken by");
                     *overtaken = Some(by.0.clone());
                     self.insert(*place, turn.asked(), &recorded.evicted, rules);
@@ -206,6 +250,9 @@ impl History {
         }
         self.turn_ids.push(id.clone());
         self.turns += 1;
+        if said.kind != Kind::Turn {
+            return;
+        }
         self.latest_event_time = self.latest_event_time.max(turn.event_time);
     }
 
@@ -333,6 +380,7 @@ impl Changelog {
                     history.last_offset = record.last_applied_offset;
                     history.turns = record.turns;
                     history.evictions = record.evictions;
+                    history.hands = Hands::last_of(&record);
                     history.latest_event_time = record.latest_event_time.millis();
                     history.turn_ids = record.recent_turn_ids.into_iter().map(|id| id.0).collect();
                 }

@@ -14,6 +14,8 @@ pub(crate) const INVALID: usize = 100;
 const ROUNDS: usize = 10;
 /// The rounds in which a human agent speaks, in one of ten conversations.
 const AGENT_ROUNDS: [usize; 2] = [4, 8];
+/// The rounds in which that conversation is released.
+const RELEASE_ROUNDS: [usize; 2] = [6, 9];
 /// The round whose turn repeats the id of the one before, in one of fifty conversations.
 const REPEATED_ROUND: usize = 6;
 
@@ -93,6 +95,7 @@ pub(crate) const ALL_ROUNDS: std::ops::Range<usize> = 0..ROUNDS;
 
 fn turn(number: usize, round: usize, now_ms: u64) -> Value {
     let of_agent = number % 10 == 3 && AGENT_ROUNDS.contains(&round);
+    let releases = number % 10 == 3 && RELEASE_ROUNDS.contains(&round);
     let repeated = number % 50 == 7 && round == REPEATED_ROUND;
     let id = if repeated { round - 1 } else { round };
     let sayings: &[&str] = if of_agent { &AGENT_SAYINGS } else { &SAYINGS };
@@ -105,6 +108,11 @@ fn turn(number: usize, round: usize, now_ms: u64) -> Value {
         "mood": MOODS[number % MOODS.len()],
         "channel": { "round": round },
     });
+    if releases {
+        let turn = turn.as_object_mut().expect("an object");
+        turn.retain(|field, _| field != "speaker" && field != "text");
+        turn.insert("kind".to_owned(), "release".into());
+    }
     if number.is_multiple_of(3) {
         turn["timestamp"] = json!(now_ms + round as u64);
     }
@@ -198,7 +206,7 @@ pub(crate) fn invalid() -> Vec<Invalid> {
         with(key, "timestamp", json!(["2999-01-01T00:00:00Z", "1999-12-31T23:59:59Z"][at % 2]))
     });
     kind("unknown variant `sing`", lines, 6, &|key, _| with(key, "kind", json!("sing")));
-    kind("names nothing to forget", lines, 5, &|_, at| {
+    kind("names nothing that it is about", lines, 5, &|_, at| {
         format!(r#"{{"kind":"forget","mood":"{}"}}"#, MOODS[at % MOODS.len()]).into_bytes()
     });
     kind("schema_version 99 is newer", lines, 5, &|key, _| with(key, "schema_version", json!(99)));

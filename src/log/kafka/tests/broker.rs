@@ -103,6 +103,7 @@ impl Broker {
             &mut config.topics.dead_letters,
             &mut config.topics.history,
             &mut config.topics.traces,
+            &mut config.topics.conversations,
             &mut config.topics.knowledge,
             &mut config.topics.views,
         ] {

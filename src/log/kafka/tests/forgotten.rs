@@ -20,8 +20,12 @@ fn what_a_crashed_broker_forgot_is_never_committed() {
     // Who keeps its place in the group must not be fenced by what it writes before it joins.
     bed.0.group_instance_id = "member-1".to_owned();
     let places = || {
-        sweep::of_turns(topics::Fit { partitions: PARTITIONS, traces: true, accepted_bytes: None })
-            .flat_map(|(topic, all)| (0..all).map(move |partition| (topic, partition)))
+        sweep::of_turns(topics::Fit {
+            partitions: PARTITIONS,
+            there: [true; 2],
+            accepted_bytes: None,
+        })
+        .flat_map(|(topic, all)| (0..all).map(move |partition| (topic, partition)))
     };
     let (member, mut producer) = bed.member("a");
     let done = |member: &TestMember<KafkaConsumer>, value: &str, offset| Transaction {

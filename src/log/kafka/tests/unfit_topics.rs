@@ -27,6 +27,7 @@ pub(super) fn topics_that_do_not_fit_are_refused(broker: &mut Broker) {
     for name in [
         &mut others.topics.turns,
         &mut others.topics.traces,
+        &mut others.topics.conversations,
         &mut others.topics.recorded,
         &mut others.topics.dead_letters,
         &mut others.topics.knowledge,
@@ -42,6 +43,7 @@ pub(super) fn topics_that_do_not_fit_are_refused(broker: &mut Broker) {
         ("cleanup.policy", "compact,delete", Topic::History),
         ("max.message.bytes", "900000", Topic::Responses),
         ("max.message.bytes", "900000", Topic::Traces),
+        ("cleanup.policy", "delete", Topic::Conversations),
         ("max.message.bytes", "900000", Topic::History),
         ("max.message.bytes", "1048000", Topic::DeadLetters),
     ] {
@@ -74,7 +76,8 @@ pub(super) fn missing_topics_are_created(broker: &mut Broker) {
     config.create_topics = true;
     config.create_partitions = 3;
     let (consumer, _) = connect(&config).unwrap();
-    assert_eq!((consumer.partitions(), consumer.has_traces()), (3, true));
+    assert_eq!((consumer.partitions(), consumer.has(Topic::Traces)), (3, true));
+    assert!(consumer.has(Topic::Conversations));
     drop(consumer);
     assert_eq!(setting(&config, Topic::History, "cleanup.policy"), "compact");
     assert_eq!(setting(&config, Topic::Turns, "cleanup.policy"), "delete");
@@ -90,7 +93,10 @@ pub(super) fn missing_topics_are_created(broker: &mut Broker) {
     config.create_topics = false;
     assert_eq!(connect(&config).unwrap().0.partitions(), 3, "all are there");
     config.topics.traces.push_str("-new");
-    assert!(!connect(&config).unwrap().0.has_traces(), "that topic may be missing");
+    let consumer = connect(&config).unwrap().0;
+    assert!(!consumer.has(Topic::Traces), "that topic may be missing");
+    assert!(consumer.has(Topic::Conversations));
+    drop(consumer);
     let mut copies = KafkaConfig { create_topics: true, ..broker.unmade() };
     copies.create_replication_factor = 3;
     let error = refusal(&copies);

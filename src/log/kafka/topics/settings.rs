@@ -93,11 +93,11 @@ pub(super) fn check(
     for (topic, found) in settings {
         check_policy(config.topics.name(*topic), *topic, found)?;
     }
-    let outcomes =
-        [Topic::Responses, Topic::Traces, Topic::Recorded, Topic::DeadLetters, Topic::History];
+    let written = Topic::OF_TURNS.into_iter().filter(|topic| *topic != Topic::Turns);
+    let outcomes = || written.clone().chain(Topic::MAY_BE_MISSING);
     let limit = |topic| settings.get(&topic).and_then(|found| found.limit_bytes);
     let sent = config.sent_bytes();
-    for topic in outcomes {
+    for topic in outcomes() {
         let Some(accepted) = limit(topic).filter(|accepted| *accepted < sent) else { continue };
         let name = config.topics.name(topic);
         return Err(LogError::Refused(format!(
@@ -133,7 +133,7 @@ pub(super) fn check(
             );
         }
     }
-    Ok(outcomes.into_iter().filter_map(limit).max())
+    Ok(outcomes().filter_map(limit).max())
 }
 
 fn check_policy(name: &str, topic: Topic, found: &Settings) -> Result<(), LogError> {
@@ -143,6 +143,7 @@ fn check_policy(name: &str, topic: Topic, found: &Settings) -> Result<(), LogErr
         let (of, lost) = match topic {
             Topic::Knowledge => ("knowledge", "changes to it would be forgotten"),
             Topic::Views => ("views", "counts that do not change would be gone"),
+            Topic::Conversations => ("conversations", "their holders would be forgotten"),
             _ => ("histories", "conversations would lose their histories"),
         };
         return Err(LogError::Refused(format!(
@@ -170,6 +171,8 @@ pub(super) fn created_limit(config: &KafkaConfig, topic: Topic) -> Option<usize>
         Topic::Turns => return Some(TOPIC_LIMIT_BYTES),
         Topic::DeadLetters => client.max(TOPIC_LIMIT_BYTES + LETTER_BYTES),
         Topic::Responses | Topic::Traces | Topic::Recorded | Topic::History => client,
+        // Batches of the client may be as large as its limit, however small their records.
+        Topic::Conversations => client,
         // Changes and counts are small.
         Topic::Knowledge | Topic::Views => return None,
     };

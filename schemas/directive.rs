@@ -1,51 +1,57 @@
-//! The records of the `turns` topic: an utterance, or a demand to forget a history.
+//! The records of the `turns` topic: an utterance, or a directive.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Map;
 
-use crate::ids::{ConversationId, Scope, ScopeKind, TenantId, TurnId, UserId};
+use crate::ids::{ConversationId, EventTime, Scope, ScopeKind, TenantId, TurnId, UserId};
 use crate::turn::{Extra, Turn, first_version};
 
-/// The `kind` of a demand to forget.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
+/// What a directive asks for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
-pub enum ForgetKind {
-    /// A demand to forget.
-    #[default]
+pub enum DirectiveKind {
+    /// To forget everything that the scope remembers of inputs before this one on the log. Its place on
+    /// the log decides which those are, and not its time.
     Forget,
+    /// That an agent takes the conversation over: from here on the engine answers no turn of it.
+    Takeover,
+    /// That the engine answers again: an agent is done, or nobody needs to come.
+    Release,
 }
 
-/// Asks to forget a history: everything that the scope remembers of inputs before this one on the log.
+/// A record that says nothing in a conversation, and directs what becomes of it.
 ///
-/// A demand with a conversation is about that conversation, one without about the user. The engine's
-/// configuration (`turns.scope`) decides which of the two has a history of its own. A demand for the
-/// other ends as a dead letter that says what to send instead. A demand has no time: its place on the
-/// log decides which inputs are forgotten.
+/// A directive with a conversation is about that conversation, one without about the user. The engine's
+/// configuration (`turns.scope`) decides which of the two has a history of its own. A directive for the
+/// other ends as a dead letter that says what to send instead.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[schemars(extend(
     "anyOf" = [{ "required": ["conversation_id"] }, { "required": ["user_id"] }]
 ))]
-pub struct Forget {
+pub struct Directive {
     /// Version of this record; 1 if absent. A record with a version above the engine's becomes a dead letter.
     #[serde(default = "first_version")]
     pub schema_version: u32,
-    /// Marks the record as a demand to forget.
-    pub kind: ForgetKind,
+    /// What it asks for.
+    pub kind: DirectiveKind,
     /// The organisation; `default` if absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tenant_id: Option<TenantId>,
-    /// The conversation to forget; required if the scope is `conversation`.
+    /// The conversation that it is about; required if the scope is `conversation`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub conversation_id: Option<ConversationId>,
-    /// The user to forget, if no conversation is named; required if the scope is `user`. Beside a
+    /// The user that it is about, if no conversation is named; required if the scope is `user`. Beside a
     /// conversation it is carried to the output and has no other effect.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub user_id: Option<UserId>,
     /// Unique within the scope, among turns too; `partition-offset` of the input if absent. A repeat is
-    /// recorded as a duplicate and removes nothing.
+    /// recorded as a duplicate and changes nothing.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub turn_id: Option<TurnId>,
+    /// When it was given; the log's time if absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub timestamp: Option<EventTime>,
     /// Anything that the sender wants to see again; carried to the output.
     #[serde(default, skip_serializing_if = "Map::is_empty")]
     pub metadata: Extra,
@@ -54,41 +60,47 @@ pub struct Forget {
     pub extra: Extra,
 }
 
-/// Why a demand to forget names no scope.
+/// Why a directive names no scope.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NoScope {
     /// Neither a conversation nor a user is named.
     Nothing,
-    /// Each conversation has a history of its own, but the demand names a user.
+    /// Each conversation has a history of its own, but the directive names a user.
     UserOfConversations,
-    /// Each user has one history of all conversations, but the demand names a conversation.
+    /// Each user has one history of all conversations, but the directive names a conversation.
     ConversationOfUser,
 }
 
-impl Forget {
-    /// A demand to forget the history of a scope of this kind.
-    pub fn of(kind: ScopeKind, tenant: Option<TenantId>, id: &str) -> Self {
-        let mut forget = Self {
+impl Directive {
+    /// A directive about a scope of this kind.
+    pub fn new(
+        kind: DirectiveKind,
+        scope: ScopeKind,
+        tenant_id: Option<TenantId>,
+        id: &str,
+    ) -> Self {
+        let mut directive = Self {
             schema_version: crate::SCHEMA_VERSION,
-            kind: ForgetKind::Forget,
-            tenant_id: tenant,
+            kind,
+            tenant_id,
             conversation_id: None,
             user_id: None,
             turn_id: None,
+            timestamp: None,
             metadata: Map::new(),
             extra: Map::new(),
         };
-        match kind {
-            ScopeKind::Conversation => forget.conversation_id = Some(id.into()),
-            ScopeKind::User => forget.user_id = Some(id.into()),
+        match scope {
+            ScopeKind::Conversation => directive.conversation_id = Some(id.into()),
+            ScopeKind::User => directive.user_id = Some(id.into()),
         }
-        forget
+        directive
     }
 
-    /// The scope to forget.
+    /// The scope that it is about.
     ///
     /// # Errors
-    /// If the demand names no scope, or one without a history of its own.
+    /// If the directive names no scope, or one without a history of its own.
     pub fn scope(&self, kind: ScopeKind) -> Result<Scope, NoScope> {
         let id = match (kind, &self.conversation_id, &self.user_id) {
             (_, None, None) => return Err(NoScope::Nothing),
@@ -107,8 +119,8 @@ impl Forget {
 pub enum TurnsRecord {
     /// An utterance.
     Turn(Turn),
-    /// A demand to forget.
-    Forget(Forget),
+    /// A directive.
+    Directive(Directive),
 }
 
 impl TurnsRecord {
@@ -123,6 +135,8 @@ impl TurnsRecord {
         enum Kind {
             Turn,
             Forget,
+            Takeover,
+            Release,
         }
         #[derive(Deserialize)]
         struct Named {
@@ -137,8 +151,10 @@ impl TurnsRecord {
             return Err(no_turn);
         }
         match serde_json::from_str::<Named>(text)?.kind {
-            Some(Kind::Forget) => serde_json::from_str(text).map(Self::Forget),
             Some(Kind::Turn) | None => Err(no_turn),
+            Some(Kind::Forget | Kind::Takeover | Kind::Release) => {
+                serde_json::from_str(text).map(Self::Directive)
+            }
         }
     }
 
@@ -146,7 +162,7 @@ impl TurnsRecord {
     pub fn scope(&self, kind: ScopeKind) -> Option<Scope> {
         match self {
             Self::Turn(turn) => turn.scope(kind),
-            Self::Forget(forget) => forget.scope(kind).ok(),
+            Self::Directive(directive) => directive.scope(kind).ok(),
         }
     }
 }
@@ -155,9 +171,9 @@ impl TurnsRecord {
 mod tests {
     use super::*;
 
-    fn forget(json: &str) -> Forget {
+    fn directive(json: &str) -> Directive {
         match TurnsRecord::parse(json).unwrap() {
-            TurnsRecord::Forget(forget) => forget,
+            TurnsRecord::Directive(directive) => directive,
             TurnsRecord::Turn(turn) => panic!("{turn:?}"),
         }
     }
@@ -166,13 +182,23 @@ mod tests {
     fn a_record_is_what_its_kind_says() {
         let said = r#"{"conversation_id":"c","speaker":"user","text":"hi"}"#;
         assert!(matches!(TurnsRecord::parse(said), Ok(TurnsRecord::Turn(_))));
-        let bare = forget(r#"{"kind":"forget","conversation_id":"c"}"#);
-        assert_eq!(bare, Forget::of(ScopeKind::Conversation, None, "c"));
+        let bare = directive(r#"{"kind":"forget","conversation_id":"c"}"#);
+        let scope = ScopeKind::Conversation;
+        assert_eq!(bare, Directive::new(DirectiveKind::Forget, scope, None, "c"));
+        let released = directive(r#"{"kind":"release","conversation_id":"c","timestamp":7}"#);
+        assert_eq!(
+            (released.kind, released.timestamp),
+            (DirectiveKind::Release, Some(EventTime(7)))
+        );
         // Fields that only a turn has are kept like any unknown field.
-        let like_a_turn = forget(r#"{"kind":"forget","user_id":"u","speaker":"user","text":"x"}"#);
+        let like_a_turn =
+            directive(r#"{"kind":"forget","user_id":"u","speaker":"user","text":"x"}"#);
         assert_eq!(like_a_turn.extra["text"], "x");
         for (json, expected) in [
-            (r#"{"kind":"sing","conversation_id":"c"}"#, "expected `turn` or `forget`"),
+            (
+                r#"{"kind":"sing","conversation_id":"c"}"#,
+                "expected one of `turn`, `forget`, `takeover`, `release`",
+            ),
             (r#"{"kind":"turn","conversation_id":"c"}"#, "missing field `speaker`"),
             (r#"{"kind":"forget","conversation_id":7}"#, "integer `7`"),
             (r#"{"conversation_id":"c","text":"hi"}"#, "missing field `speaker`"),
@@ -185,8 +211,8 @@ mod tests {
     }
 
     #[test]
-    fn what_has_no_history_of_its_own_cannot_be_forgotten() {
-        let named = |ids: &str| forget(&format!(r#"{{"kind":"forget","tenant_id":"t"{ids}}}"#));
+    fn what_has_no_history_of_its_own_cannot_be_directed() {
+        let named = |ids: &str| directive(&format!(r#"{{"kind":"forget","tenant_id":"t"{ids}}}"#));
         let conversation = named(r#","conversation_id":"c""#);
         let user = named(r#","user_id":"u""#);
         let both = named(r#","conversation_id":"c","user_id":"u""#);

@@ -1,0 +1,117 @@
+//! Who holds a conversation, as its scope's own record and the compacted `conversations` topic have it.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::ids::{ConversationId, EventTime, InputId, Scope, TenantId, UserId};
+use crate::response::HandOffReason;
+
+/// Who holds a conversation: who answers its next user turn.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Holder {
+    /// The engine.
+    #[default]
+    Bot,
+    /// Nobody yet: the engine handed it off, and no agent came so far.
+    Waiting,
+    /// An agent.
+    Agent,
+}
+
+/// Why a conversation changed hands. The reason implies the [holder](Self::holder).
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema,
+)]
+#[serde(rename_all = "snake_case")]
+pub enum HandoverReason {
+    /// A response handed it off.
+    HandOff,
+    /// An agent spoke.
+    AgentTurn,
+    /// An agent took it over by a record.
+    Takeover,
+    /// It was released by a record.
+    Release,
+    /// A user turn came, and the agent had not spoken for long.
+    AgentSilent,
+    /// A user turn came, and the user had waited for long.
+    NobodyCame,
+}
+
+impl HandoverReason {
+    /// All reasons.
+    pub const ALL: [Self; 6] = [
+        Self::HandOff,
+        Self::AgentTurn,
+        Self::Takeover,
+        Self::Release,
+        Self::AgentSilent,
+        Self::NobodyCame,
+    ];
+
+    /// The name in records and metrics.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::HandOff => "hand_off",
+            Self::AgentTurn => "agent_turn",
+            Self::Takeover => "takeover",
+            Self::Release => "release",
+            Self::AgentSilent => "agent_silent",
+            Self::NobodyCame => "nobody_came",
+        }
+    }
+
+    /// Who holds a conversation after it changed hands for this reason.
+    pub const fn holder(self) -> Holder {
+        match self {
+            Self::HandOff => Holder::Waiting,
+            Self::AgentTurn | Self::Takeover => Holder::Agent,
+            Self::Release | Self::AgentSilent | Self::NobodyCame => Holder::Bot,
+        }
+    }
+}
+
+/// A change of hands.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct Handover {
+    /// Who holds the conversation from here on.
+    pub holder: Holder,
+    /// Why.
+    pub reason: HandoverReason,
+    /// The input since which it is so.
+    pub since: InputId,
+    /// Event time of that input.
+    pub time: EventTime,
+    /// For `waiting`: why the response handed the conversation off.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub hand_off: Option<HandOffReason>,
+    /// For `waiting`: the queue of people who may take it, if the configuration names one for that reason.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub queue: Option<String>,
+    /// Where a wait ends: how long it was, in milliseconds of event time.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub waited_ms: Option<u64>,
+}
+
+/// A record on the compacted `conversations` topic: the last change of hands of a scope. Its key is the
+/// scope. A scope without a record was always held by the engine.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct ConversationRecord {
+    /// Version of this record.
+    pub schema_version: u32,
+    /// The scope.
+    pub scope: Scope,
+    /// The organisation, if the input named one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tenant_id: Option<TenantId>,
+    /// The conversation of the input, if it named one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub conversation_id: Option<ConversationId>,
+    /// The person, if the input named one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub user_id: Option<UserId>,
+    /// Who holds it, since when and why.
+    #[serde(flatten)]
+    pub handover: Handover,
+}

@@ -126,7 +126,7 @@ mod broken {
     use turnstream_ports::broken::{Broken, choose};
 
     /// Most seeds until a broken promise is noticed.
-    const WITHIN: u64 = 300;
+    const WITHIN: u64 = 500;
 
     fn caught(broken: Broken) {
         choose(Some(broken));

@@ -95,7 +95,7 @@ impl Workload {
             by_user,
             agents: rng.u32(0..40),
             forgets: rng.u32(0..8),
-            handovers: rng.u32(0..25),
+            handovers: rng.u32(0..12),
             unfit: rng.u32(0..20),
             sent: Vec::new(),
             places: BTreeMap::new(),

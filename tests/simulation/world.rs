@@ -434,7 +434,7 @@ fn config(rng: &mut Rng, by_user: bool) -> Config {
     if rng.u8(0..5) == 0 {
         config.turns.on_agent_reply = OnAgentReply::Answer;
     }
-    if rng.u8(0..4) == 0 {
+    if rng.bool() {
         config.turns.agent_turns = AgentTurns::Beside;
     }
     if rng.bool() {

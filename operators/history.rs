@@ -11,7 +11,8 @@
 //!
 //! The operator holds no capability: a turn waits only while another of its scope is in flight, and that
 //! one brings a capability when it comes back. Where recall uses an encoder that does not answer at once,
-//! a turn first goes around a loop of its own ([`mod@preparation`]).
+//! a turn first goes around a loop of its own ([`mod@preparation`]), and so it does where it waits for
+//! further fragments of its utterance.
 
 use std::rc::Rc;
 use std::sync::Arc;
@@ -42,6 +43,7 @@ pub mod handover;
 pub mod hierarchy;
 pub mod importance;
 pub mod likeness;
+mod pause;
 pub mod preparation;
 pub mod recall;
 pub mod recency;
@@ -61,7 +63,7 @@ use preparation::{
 use recall::RecallConfig;
 use reconstruction::ReconstructionConfig;
 use scopes::{Next, Scopes};
-use sequence::HistoryStep;
+use sequence::{Fragmenting, HistoryStep, Pause};
 use similarity::Similarity;
 
 /// `[history]`: how much is remembered, and what is recalled.
@@ -186,6 +188,8 @@ pub struct Rules {
     pub agent_turns: AgentTurns,
     /// How conversations change hands.
     pub handover: HandoverConfig,
+    /// Which user turns are fragments of one utterance.
+    pub fragmenting: Fragmenting,
     /// Whose responses enter the history.
     pub source: ResponseSource,
     /// Whether changes of the history go to the committer.
@@ -233,6 +237,8 @@ pub fn history<'scope>(
 ) -> (StreamVec<'scope, Epoch, Arc<TurnContext>>, StreamVec<'scope, Epoch, Finished>) {
     let scope = arrivals.scope();
     let (feedback, prepared) = scope.feedback::<Vec<Prepared>>(1);
+    let (after_pause, paused) = scope.feedback::<Vec<Pause>>(1);
+    let (burst_ms, timers) = (rules.fragmenting.burst_ms, keeping.timers.clone());
     let preparing = keeping.preparing.clone();
     let mut builder = OperatorBuilder::new(Stage::History.name().to_owned(), scope);
     let activator = Rc::new(scope.activator_for(builder.operator_info().address));
@@ -240,12 +246,15 @@ pub fn history<'scope>(
     let mut arrivals = builder.new_input(arrivals, Exchange::new(Arrived::route));
     let mut answers = builder.new_input(answers, Pipeline);
     let mut prepared = builder.new_input(prepared, Pipeline);
-    (0..3).for_each(|input| builder.set_notify_for(input, FrontierInterest::Never));
+    let mut paused = builder.new_input(paused, Pipeline);
+    (0..4).for_each(|input| builder.set_notify_for(input, FrontierInterest::Never));
     let (asked, asked_stream) = builder.new_output();
     let (finished, finished_stream) = builder.new_output();
     let (unprepared, unprepared_stream) = builder.new_output();
+    let (pauses, pauses_stream) = builder.new_output();
     let (mut asked, mut finished) = (OutputBuilder::from(asked), OutputBuilder::from(finished));
     let mut unprepared = OutputBuilder::from(unprepared);
+    let mut pauses = OutputBuilder::from(pauses);
 
     builder.build(move |_| {
         let timers = keeping.timers.clone();
@@ -254,7 +263,7 @@ pub fn history<'scope>(
         let mut in_memory = 0;
         move |_| {
             let (mut asked, mut finished) = (asked.activate(), finished.activate());
-            let mut unprepared = unprepared.activate();
+            let (mut unprepared, mut pauses) = (unprepared.activate(), pauses.activate());
             let late = || {
                 late();
                 Vec::new()
@@ -265,12 +274,14 @@ pub fn history<'scope>(
                         let mut asked = asked.session(&capability);
                         let mut finished = finished.session(&capability);
                         let mut unprepared = unprepared.session(&capability);
+                        let mut pauses = pauses.session(&capability);
                         for record in records.drain(..) {
                             for step in $step(&mut scopes, record) {
                                 match step {
                                     HistoryStep::Ask(context) => asked.give(context),
                                     HistoryStep::Finish(inputs) => finished.give(inputs),
                                     HistoryStep::Prepare(turn) => unprepared.give(*turn),
+                                    HistoryStep::Pause(turn) => pauses.give(turn),
                                 }
                             }
                         }
@@ -283,6 +294,9 @@ pub fn history<'scope>(
             take!(answers, |scopes: &mut Scopes, answer: TurnEnd| {
                 at_work(context_of(&answer).request, || scopes.answered(answer))
                     .unwrap_or_else(late)
+            });
+            take!(paused, |scopes: &mut Scopes, pause: Pause| {
+                at_work(pause.request, || scopes.paused(&pause)).unwrap_or_default()
             });
             take!(arrivals, |scopes: &mut Scopes, arrived: Arrived| {
                 at_work(arrived.request(), || scopes.arrived(arrived))
@@ -300,6 +314,7 @@ pub fn history<'scope>(
         }
     });
     preparation(unprepared_stream, preparing).connect_loop(feedback);
+    pause::pause(pauses_stream, burst_ms, timers).connect_loop(after_pause);
     (asked_stream, finished_stream)
 }
 

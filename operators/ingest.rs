@@ -17,7 +17,7 @@ use turnstream_ports::partitioner::Partitioner;
 use turnstream_schemas::outcome::Bytes;
 use turnstream_schemas::{
     DeadLetter, Directive, EventTime, Fault, FaultKind, InputId, Outcome, RequestId,
-    SCHEMA_VERSION, Scope, ScopeKind, Stage, Turn, TurnId, TurnsRecord,
+    SCHEMA_VERSION, Scope, ScopeKind, Speaker, Stage, Turn, TurnId, TurnsRecord,
 };
 
 use crate::flow::{Epoch, Finished, Original};
@@ -64,6 +64,14 @@ pub struct TurnsConfig {
     /// (see `handover`); with `beside` it goes on answering. Replays always use `beside`: the system turns of
     /// a log may be anybody's. Records that say `takeover` or `release` count in both cases.
     pub agent_turns: AgentTurns,
+    /// Milliseconds within which user turns of a scope follow each other, by their timestamps, to be one
+    /// utterance ("hi", "my parcel", "is late"): the earlier ones end as recorded, merged into the last,
+    /// which is answered with the words of all. The engine waits that long for the next one before it
+    /// answers, so 1500 is usual and 0, the default, waits for none. At most 16 turns are one utterance,
+    /// and together no longer than `max_text_bytes`. A replay waits for nothing and goes by the timestamps
+    /// alone; a turn without one is an utterance then.
+    #[schemars(range(max = 60000))]
+    pub burst_ms: u64,
     /// Most bytes of an utterance, from 1; a longer one becomes a dead letter.
     pub max_text_bytes: usize,
     /// Most bytes of an id, from 1; a longer one becomes a dead letter.
@@ -94,6 +102,7 @@ impl Default for TurnsConfig {
             scope: ScopeKind::Conversation,
             on_agent_reply: OnAgentReply::Supersede,
             agent_turns: AgentTurns::TakeOver,
+            burst_ms: 0,
             max_text_bytes: 8_192,
             max_id_bytes: 256,
             max_record_bytes: 262_144,
@@ -138,6 +147,8 @@ pub struct InputRecord {
     pub original: Original,
     /// Whether this is the last record of its scope. The scope's history is dropped once it is finished.
     pub last_of_scope: bool,
+    /// Whether the log says that the next record of the scope goes on with this utterance.
+    pub followed: bool,
 }
 
 /// A turn that can be served.
@@ -159,6 +170,8 @@ pub struct ArrivedTurn {
     pub original: Arc<Original>,
     /// Whether this is the last record of its scope.
     pub last_of_scope: bool,
+    /// Whether the log says that the next record of the scope goes on with this utterance.
+    pub followed: bool,
 }
 
 /// A directive that can be served.
@@ -326,7 +339,7 @@ fn read(
     topic: &InputTopic,
 ) -> Result<Arrived, Box<Finished>> {
     let request = record.request();
-    let InputRecord { partition, offset, original, last_of_scope, .. } = record;
+    let InputRecord { partition, offset, original, last_of_scope, followed, .. } = record;
     let input = InputId { topic: topic.name.as_ref().to_owned(), partition, offset };
     let original = Arc::new(original);
     let read = parsed(&original, config).and_then(|read| {
@@ -348,6 +361,7 @@ fn read(
             input,
             original,
             last_of_scope,
+            followed,
         }))),
         Ok((TurnsRecord::Directive(directive), scope)) => {
             Ok(Arrived::Directive(Box::new(ArrivedDirective {
@@ -367,6 +381,25 @@ fn read(
             Err(Box::new(Finished::single(request, letter, original)))
         }
     }
+}
+
+/// What ingest will make of a record.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Peeked {
+    /// The scope that it belongs to.
+    pub scope: Scope,
+    /// For a user turn: its own time, if it has one.
+    pub said_at: Option<EventTime>,
+}
+
+/// Looks at a record before it is ingested; `None` if ingest will refuse it.
+pub fn peek(original: &Original, config: &TurnsConfig) -> Option<Peeked> {
+    let (record, scope) = parsed(original, config).ok()?;
+    let said_at = match record {
+        TurnsRecord::Turn(turn) if turn.speaker == Speaker::User => turn.timestamp,
+        TurnsRecord::Turn(_) | TurnsRecord::Directive(_) => None,
+    };
+    Some(Peeked { scope, said_at })
 }
 
 /// The message to `history` if the record is the last of its scope and is refused. `None` if the

@@ -23,6 +23,9 @@ pub enum RecordedReason {
     Echo(crate::ids::ResponseId),
     /// This agent's turn or takeover came before it was answered. Its query entered the history.
     SupersededBy(TurnId),
+    /// It is a fragment of an utterance whose last fragment is this turn, which was answered with the words of
+    /// all.
+    MergedInto(TurnId),
     /// It came while an agent held the conversation, or while the user waited for one. Its query entered the
     /// history.
     Held,
@@ -38,10 +41,11 @@ pub enum RecordedReason {
 
 impl RecordedReason {
     /// The names of all reasons.
-    pub const NAMES: [&'static str; 8] = [
+    pub const NAMES: [&'static str; 9] = [
         "system",
         "echo",
         "superseded_by",
+        "merged_into",
         "held",
         "duplicate_of",
         "forgotten",
@@ -55,6 +59,7 @@ impl RecordedReason {
             Self::System => "system",
             Self::Echo(_) => "echo",
             Self::SupersededBy(_) => "superseded_by",
+            Self::MergedInto(_) => "merged_into",
             Self::Held => "held",
             Self::DuplicateOf(_) => "duplicate_of",
             Self::Forgotten => "forgotten",

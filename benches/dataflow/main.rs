@@ -87,7 +87,7 @@ fn batches(records: &[Sent]) -> Vec<(i32, Vec<Input>)> {
                 generation: 1,
                 offset: offsets[*partition],
                 original,
-                last_of_scope: false,
+                ..InputRecord::default()
             }));
             offsets[*partition] += 1;
         }

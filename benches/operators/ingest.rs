@@ -42,7 +42,14 @@ fn input(offset: i64, value: Vec<u8>) -> Input {
         time_ms: Some(1_700_000_000_000),
     };
     let (partition, generation, last_of_scope) = (0, 1, false);
-    Input::Record(InputRecord { partition, generation, offset, original, last_of_scope })
+    Input::Record(InputRecord {
+        partition,
+        generation,
+        offset,
+        original,
+        last_of_scope,
+        followed: false,
+    })
 }
 
 /// The operator alone, on a worker of this thread.

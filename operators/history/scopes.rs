@@ -14,7 +14,7 @@ use turnstream_ports::cache::CacheError;
 use turnstream_schemas::{RequestId, Scope};
 
 use super::preparation::Prepared;
-use super::sequence::{HistoryStep, Sequence, WaitingInput};
+use super::sequence::{HistoryStep, Pause, Sequence, WaitingInput};
 use super::{Keeping, Rules, TurnEnd, context_of};
 use crate::ingest::Arrived;
 
@@ -147,6 +147,14 @@ impl Scopes {
         }
         self.settle(key);
         steps
+    }
+
+    /// Handles the end of a wait for fragments; `None` where nothing waits for it any more.
+    pub(super) fn paused(&mut self, pause: &Pause) -> Option<Vec<HistoryStep>> {
+        let open = self.open.get_mut(&(pause.request.partition, pause.scope.clone()))?;
+        let steps = open.sequence.paused(pause.request, &self.rules)?;
+        open.sequence.asked().into_iter().for_each(|request| self.keeping.awaited.ask(request));
+        Some(steps)
     }
 
     /// Handles a prepared turn; `None` where the scope no longer waits for it.

@@ -1,14 +1,14 @@
 //! The sequence of one scope: turn t + 1 waits until the answer to turn t is back. The sequence decides
 //! which turn goes down the flow next, and how the inputs end that do not: duplicates, echoes, agents'
-//! turns, superseded turns, held turns, directives.
+//! turns, superseded turns, held turns, fragments, directives.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
 
 use turnstream_ports::broken::Broken;
 use turnstream_schemas::{
-    ConversationRecord, Evicted, HandoverReason, HistoryChange, HistoryEntry, Outcome, Passage,
-    RecordedReason, RequestId, ResponseId, Scope, Speaker, TurnId,
+    ConversationRecord, Evicted, Fault, HandoverReason, HistoryChange, HistoryEntry, Outcome,
+    Passage, RecordedReason, RequestId, ResponseId, Scope, Speaker, TurnId,
 };
 
 use super::Rules;
@@ -19,10 +19,12 @@ use crate::flow::{Failed, Finished, TurnContext, TurnInFlight, Utterance};
 use crate::ingest::{AgentTurns, ArrivedTurn, OnAgentReply, dead_letter};
 
 mod ending;
+mod fragments;
 mod hands;
 mod waiting;
 
 use ending::{recorded, response, unanswered};
+pub use fragments::{Fragmenting, Pause};
 pub use waiting::WaitingInput;
 use waiting::Whereabouts;
 
@@ -37,6 +39,8 @@ pub enum HistoryStep {
     Ask(Arc<TurnContext>),
     /// This turn goes to preparation before recall.
     Prepare(Box<Unprepared>),
+    /// This turn waits for further fragments of its utterance.
+    Pause(Pause),
     /// These inputs ended.
     Finish(Finished),
 }
@@ -48,8 +52,11 @@ pub struct Sequence {
     partition: i32,
     generation: u32,
     database: Database,
-    /// The turn whose answer is being made.
+    /// The turn whose answer is being made; where it came in fragments, the last of them with all words.
     asked: Option<Box<ArrivedTurn>>,
+    /// The fragments of the utterance that is being answered, or waits for more; empty where every turn is an
+    /// utterance.
+    fragments: Vec<Box<ArrivedTurn>>,
     /// The signature of its query, where the turn was prepared.
     query: Option<Signature>,
     /// Changes that came with its preparation, to be published with its outcome.
@@ -67,12 +74,14 @@ impl Sequence {
         let database = Database::default();
         let (asked, waiting, retired) = (None, VecDeque::new(), false);
         let (query, changed, handed) = (None, Vec::new(), Vec::new());
+        let fragments = Vec::new();
         Self {
             scope,
             partition,
             generation,
             database,
             asked,
+            fragments,
             query,
             changed,
             handed,
@@ -98,7 +107,7 @@ impl Sequence {
 
     /// Whether no turn is being answered or waits, so that the state may move to the cache.
     pub fn is_idle(&self) -> bool {
-        self.asked.is_none() && self.waiting.is_empty()
+        self.asked.is_none() && self.fragments.is_empty() && self.waiting.is_empty()
     }
 
     /// Whether the last turn of the scope ended, so that the state may be dropped.
@@ -126,6 +135,7 @@ impl Sequence {
                 steps.extend(broken_apart(finished).map(HistoryStep::Finish));
             }
             input => {
+                self.reopen(&input, rules);
                 self.waiting.push_back(input);
                 self.advance(rules, &mut steps);
             }
@@ -145,11 +155,15 @@ impl Sequence {
             let late = Broken::LateAnswers.here() && asked.request.offset == request.offset;
             asked.request == request || late
         })?;
+        let failed = answer.as_ref().err().map(|failed| &failed.fault);
+        let (mut outcomes, turn) = self.end_fragments(turn, failed, rules);
         let (outcome, changes) = match answer {
             Ok(drafted) => self.respond(&turn, *drafted, rules),
-            Err(failed) => self.fail(&turn, *failed, rules),
+            Err(failed) => self.fail(&turn, failed.fault, rules),
         };
-        let mut steps = vec![self.finish(&WaitingInput::Turn(turn), outcome, changes, rules)];
+        let mut finished = self.finish(&WaitingInput::Turn(turn), outcome, changes, rules);
+        outcomes.append(&mut finished.outcomes);
+        let mut steps = vec![HistoryStep::Finish(Finished { outcomes, ..finished })];
         self.advance(rules, &mut steps);
         Some(steps)
     }
@@ -157,16 +171,20 @@ impl Sequence {
     /// Serves waiting inputs until a turn must be asked.
     fn advance(&mut self, rules: &Rules, steps: &mut Vec<HistoryStep>) {
         while self.asked.is_none()
-            && let Some(input) = self.waiting.pop_front()
+            && let Some(input) = self.waiting.front()
         {
+            if !self.fragments.is_empty() && !self.is_fragment(input, rules) {
+                self.utter(rules, steps);
+                break;
+            }
+            let Some(input) = self.waiting.pop_front() else { break };
             match self.take_note(&input, rules) {
                 Ok((outcome, changes)) => {
-                    steps.push(self.finish(&input, outcome, changes, rules));
+                    steps.push(HistoryStep::Finish(self.finish(&input, outcome, changes, rules)));
                 }
-                Err(turn) => {
-                    steps.push(self.ask(turn, rules));
+                Err(_) => {
                     if let WaitingInput::Turn(turn) = input {
-                        self.asked = Some(turn);
+                        self.begin(turn, rules, steps);
                     }
                 }
             }
@@ -234,14 +252,14 @@ impl Sequence {
         };
         of_agent
             && rules.on_agent_reply == OnAgentReply::Supersede
-            && self.asked.is_some()
+            && (self.asked.is_some() || !self.fragments.is_empty())
             && !self.database.remembers(input.turn_id())
             && !self.in_flight().any(|turn_id| turn_id == input.turn_id())
     }
 
     /// The ids of the inputs that have not ended.
     fn in_flight(&self) -> impl Iterator<Item = &TurnId> {
-        let asked = self.asked.iter().map(|turn| &turn.turn_id);
+        let asked = self.asked.iter().chain(&self.fragments).map(|turn| &turn.turn_id);
         asked.chain(self.waiting.iter().map(WaitingInput::turn_id))
     }
 
@@ -249,8 +267,8 @@ impl Sequence {
     /// one transaction, in log order. The answer that is still in flight will come late.
     fn supersede(&mut self, agent: &WaitingInput, rules: &Rules) -> Finished {
         let (mut outcomes, mut changes) = (Vec::new(), Vec::new());
-        let asked = self.asked.take().map(WaitingInput::Turn);
-        for input in asked.into_iter().chain(std::mem::take(&mut self.waiting)) {
+        let unended = self.unended();
+        for input in unended.chain(std::mem::take(&mut self.waiting)) {
             let (outcome, changed) = self
                 .take_note(&input, rules)
                 .unwrap_or_else(|turn| self.superseded(turn, agent.turn_id(), rules));
@@ -261,9 +279,7 @@ impl Sequence {
         let noted = self.take_note(agent, rules);
         let (outcome, changed) = noted.unwrap_or_else(|_| unreachable!("no user's turn"));
         changes.extend(changed);
-        let HistoryStep::Finish(mut finished) = self.finish(agent, outcome, changes, rules) else {
-            unreachable!("finishing an input finishes it");
-        };
+        let mut finished = self.finish(agent, outcome, changes, rules);
         outcomes.append(&mut finished.outcomes);
         Finished { outcomes, ..finished }
     }
@@ -377,12 +393,12 @@ impl Sequence {
     fn fail(
         &mut self,
         turn: &ArrivedTurn,
-        failed: Failed,
+        fault: Fault,
         rules: &Rules,
     ) -> (Outcome, Vec<HistoryChange>) {
         let entry = unanswered(turn, Some(&turn.turn.text));
         let (changes, _) = self.insert(entry, &turn.turn.text, rules);
-        (dead_letter(turn.input.clone(), &turn.original, failed.fault), changes)
+        (dead_letter(turn.input.clone(), &turn.original, fault), changes)
     }
 
     fn insert(
@@ -402,7 +418,7 @@ impl Sequence {
         outcome: Outcome,
         further: Vec<HistoryChange>,
         rules: &Rules,
-    ) -> HistoryStep {
+    ) -> Finished {
         let mut changes = std::mem::take(&mut self.changed);
         changes.extend(further);
         self.database.applied(&self.scope, input.request().offset);
@@ -416,7 +432,7 @@ impl Sequence {
         }
         let outcomes = vec![(outcome, Arc::clone(input.original()))];
         let (partition, generation) = (self.partition, self.generation);
-        HistoryStep::Finish(Finished { partition, generation, outcomes, changes, conversations })
+        Finished { partition, generation, outcomes, changes, conversations }
     }
 }
 

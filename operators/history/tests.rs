@@ -15,6 +15,7 @@ use crate::flow::{ActionDecision, Draft, Original, TurnInFlight};
 use crate::ingest::{ArrivedDirective, ArrivedTurn};
 
 mod forgetting;
+mod fragments;
 mod hands;
 
 pub(super) fn rules() -> Rules {
@@ -25,6 +26,7 @@ pub(super) fn rules() -> Rules {
         on_agent_reply: OnAgentReply::Supersede,
         agent_turns: AgentTurns::Beside,
         handover: HandoverConfig::default(),
+        fragmenting: Fragmenting::default(),
         source: ResponseSource::Live,
         publish_changes: true,
     }
@@ -36,6 +38,7 @@ pub(super) struct Talk {
     cache: Arc<MemoryCache>,
     next_offset: AtomicI64,
     pub(super) unprepared: Vec<Unprepared>,
+    pauses: Vec<Pause>,
     pub(super) asked: Vec<Arc<TurnContext>>,
     pub(super) ended: Vec<Finished>,
 }
@@ -50,8 +53,8 @@ impl Talk {
             preparing: None,
         };
         let scopes = Scopes::new(rules, keeping, 1);
-        let (unprepared, asked, ended) = Default::default();
-        Self { scopes, cache, next_offset: AtomicI64::new(1), unprepared, asked, ended }
+        let (unprepared, pauses, asked, ended) = Default::default();
+        Self { scopes, cache, next_offset: AtomicI64::new(1), unprepared, pauses, asked, ended }
     }
 
     /// Assigns partition 0 under this generation, with an empty cache.
@@ -66,6 +69,7 @@ impl Talk {
                 HistoryStep::Ask(context) => self.asked.push(context),
                 HistoryStep::Finish(finished) => self.ended.push(finished),
                 HistoryStep::Prepare(turn) => self.unprepared.push(*turn),
+                HistoryStep::Pause(pause) => self.pauses.push(pause),
             }
         }
     }
@@ -83,6 +87,7 @@ impl Talk {
             event_time: EventTime(offset * 1_000),
             original: Arc::new(Original::default()),
             last_of_scope: false,
+            followed: false,
         };
         change(&mut arrived);
         let steps = self.scopes.arrived(Arrived::Turn(Box::new(arrived)));

@@ -26,6 +26,8 @@ pub enum Broken {
     AnswerWhileHeld,
     /// A release does not return the conversation to the engine.
     LostRelease,
+    /// A fragment that was answered goes into the next utterance as well.
+    FragmentAnsweredTwice,
     /// A restored history clusters its entries anew.
     ClusterAnew,
     /// Views of histories keep counting an entry that has left.

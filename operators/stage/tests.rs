@@ -21,6 +21,7 @@ use turnstream_schemas::Outcome;
 use super::*;
 use crate::flow::{Draft, Epoch, Finished, Original, TurnInFlight};
 use crate::history::handover::HandoverConfig;
+use crate::history::sequence::Fragmenting;
 use crate::history::similarity::Similarity;
 use crate::history::{HistoryConfig, Keeping, ResponseSource, Rules, history};
 use crate::ingest::{AgentTurns, Input, InputRecord, OnAgentReply, TurnsConfig, ingest};
@@ -160,6 +161,7 @@ fn serve(seed: u64, scopes: u64, inputs: u64, capacity: usize) -> Vec<Outcome> {
         on_agent_reply: OnAgentReply::Supersede,
         agent_turns: AgentTurns::Beside,
         handover: HandoverConfig::default(),
+        fragmenting: Fragmenting::default(),
         source: ResponseSource::Live,
         publish_changes: false,
     };

@@ -27,6 +27,7 @@ use turnstream_operators::history::ResponseSource;
 use super::opening;
 use crate::annotations::{Annotated, Responses};
 
+mod lookahead;
 mod outputs;
 
 use outputs::Outputs;
@@ -165,6 +166,7 @@ pub fn execute(args: &ReplayArgs, out: &mut dyn Write) -> anyhow::Result<Exit> {
     let items =
         turnstream_formats::open_counting(args.format, &args.log, &read).map_err(unreadable)?;
     let records = records(items, Arc::clone(&skipped), progress.clone());
+    let records = lookahead::with_fragments(records, &dependencies.config.turns);
     let opening = outputs.opening(args, &dependencies, records)?;
     let resumed_from = opening.offset();
     progress.begins_here();

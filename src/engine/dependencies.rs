@@ -11,6 +11,7 @@ use turnstream_models::language::AnswerFiles;
 use turnstream_operators::attention::Attention;
 use turnstream_operators::awaited::Awaited;
 use turnstream_operators::history::preparation::Preparing;
+use turnstream_operators::history::sequence::Fragmenting;
 use turnstream_operators::history::similarity::Similarity;
 use turnstream_operators::history::{HistoryConfig, Keeping, ResponseSource, Rules};
 use turnstream_operators::ingest::{AgentTurns, InputTopic, OnAgentReply};
@@ -186,6 +187,10 @@ impl Dependencies {
             on_agent_reply,
             agent_turns,
             handover: self.config.handover.clone(),
+            fragmenting: Fragmenting {
+                burst_ms: turns.burst_ms,
+                max_text_bytes: turns.max_text_bytes,
+            },
             source: self.source,
             publish_changes: self.publish_changes,
             observer: self.metrics.stage_observer(),

@@ -316,6 +316,7 @@ fn input(record: Record, generation: u32) -> Input {
             time_ms: record.time_ms,
         },
         last_of_scope: record.last_of_scope,
+        followed: record.followed,
     })
 }
 

@@ -39,6 +39,9 @@ pub fn recorded_because(reason: &RecordedReason, spoken: &Spoken) -> String {
         RecordedReason::SupersededBy(agent) => format!(
             "{agent} came before our answer was made, so the agent's words answer this turn"
         ),
+        RecordedReason::MergedInto(turn) => {
+            format!("it goes on in {turn}, which is answered with the words of both")
+        }
         RecordedReason::Held => {
             "a person holds the conversation, or is waited for; the words are in the history"
                 .to_owned()

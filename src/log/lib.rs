@@ -85,6 +85,9 @@ pub struct Record {
     /// Whether this is the last record of its scope: the scope's state may be dropped when the
     /// record is finished. Only the JSON-lines log knows this.
     pub last_of_scope: bool,
+    /// Whether the next record of its scope goes on with its utterance. Only the JSON-lines log knows this,
+    /// and only where it is asked for.
+    pub followed: bool,
 }
 
 /// A partition that this consumer now holds.

@@ -3,7 +3,8 @@
 //!
 //! A response makes an entry with it; a superseded or failed turn makes one without. An agent's
 //! turn completes the latest entry without a response, or makes its own. A repeat changes nothing.
-//! An echo is only remembered. A demand to forget removes every entry. While an agent holds the scope
+//! Fragments that are merged into a turn make no entries of their own: the turn's has the words of all, as
+//! its response quotes them. An echo is only remembered. A demand to forget removes every entry. While an agent holds the scope
 //! (from its first turn, if agents take over, or a takeover, until a release or a user turn long after its
 //! last one), and perhaps while the user waits for one, user turns are held: they make an entry without a
 //! response, and no other outcome of theirs is allowed. If there are more entries
@@ -46,6 +47,8 @@ pub(crate) struct History {
     texts: BTreeMap<i64, Signature>,
     /// The ids of all turns so far.
     seen: BTreeSet<String>,
+    /// The words of the fragments so far of an utterance whose last one is still to come.
+    fragments: Vec<String>,
     /// All changes of hands.
     pub(crate) handovers: Vec<Handover>,
 }
@@ -96,6 +99,17 @@ impl History {
             self.record.latest_event_time = now;
         }
         let before = self.record.evictions;
+        if let Some(RecordedReason::MergedInto(last)) = reason {
+            if said.speaker != By::User || !goes_on(said, last, later, config) {
+                wrong();
+            }
+            self.fragments.push(said.text.clone());
+            self.remember(said);
+            return;
+        }
+        let mut texts = std::mem::take(&mut self.fragments);
+        texts.push(said.text.clone());
+        let words = &texts.join(" ");
         match (&said.speaker, outcome, reason) {
             (By::User, Outcome::Response(response), _) => {
                 // The model saw exactly this history, which is strictly before the turn.
@@ -104,7 +118,7 @@ impl History {
                 let hands_off = response.action == Some(Action::HandOff);
                 let knows = degraded || hands_off || response.text.ends_with(&after);
                 assert!(knows, "{response:?}: not{after}");
-                self.insert(answered(sent, said, response), max_entries);
+                self.insert(answered(sent, said, words, response), max_entries);
                 if hands_off {
                     let why = HandOffReason::Asked;
                     let queue = config.handover.queues.get(&why).cloned();
@@ -155,6 +169,10 @@ impl History {
             Outcome::DeadLetter(_) => 0,
         };
         assert_eq!(told as u64, self.record.evictions - before, "evictions told by {outcome:?}");
+        self.remember(said);
+    }
+
+    fn remember(&mut self, said: &Said) {
         self.record.schema_version = SCHEMA_VERSION;
         self.record.turns += 1;
         self.record.recent_turn_ids.push(TurnId(said.turn_id.clone()));
@@ -319,6 +337,25 @@ fn may_overtake(agent: &TurnId, earlier: &BTreeSet<String>, later: &[(&Said, &Ou
     false
 }
 
+/// Whether a fragment may be merged into that turn: all inputs up to it are user turns that follow each other
+/// within a burst's time and are merged into it, and it was answered.
+fn goes_on(said: &Said, last: &TurnId, later: &[(&Said, &Outcome)], config: &Config) -> bool {
+    let mut before = said;
+    for (next, outcome) in later {
+        let apart_ms = before.time_ms.abs_diff(next.time_ms);
+        if next.speaker != By::User || apart_ms > config.turns.burst_ms {
+            return false;
+        }
+        match outcome {
+            Outcome::Response(_) => return next.turn_id == last.as_str(),
+            Outcome::Recorded(it) if it.reason == RecordedReason::MergedInto(last.clone()) => {}
+            _ => return false,
+        }
+        before = next;
+    }
+    false
+}
+
 fn is_repeat(outcome: &Outcome) -> bool {
     let Outcome::Recorded(recorded) = outcome else { return false };
     matches!(recorded.reason, RecordedReason::DuplicateOf(_))
@@ -346,7 +383,7 @@ fn input(sent: &Sent) -> InputId {
     InputId { topic: "turns".to_owned(), partition: sent.partition, offset: sent.offset }
 }
 
-fn answered(sent: &Sent, said: &Said, response: &Response) -> HistoryEntry {
+fn answered(sent: &Sent, said: &Said, words: &String, response: &Response) -> HistoryEntry {
     let used = response.evidence.iter().filter(|evidence| evidence.selected);
     HistoryEntry {
         passages: used
@@ -354,6 +391,6 @@ fn answered(sent: &Sent, said: &Said, response: &Response) -> HistoryEntry {
             .collect(),
         response: Some(response.text.clone()),
         response_turn_id: Some(TurnId(response.response_id.0.clone())),
-        ..entry(sent, said, Some(&said.text))
+        ..entry(sent, said, Some(words))
     }
 }

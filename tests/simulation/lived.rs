@@ -16,6 +16,8 @@ pub(crate) struct Lived {
     pub(crate) forgotten: u64,
     /// User turns while a person held the conversation or was waited for.
     pub(crate) held: u64,
+    /// Fragments that were merged into a later turn.
+    pub(crate) merged: u64,
     pub(crate) commits: u64,
     pub(crate) aborts: u64,
     /// Transactions of dead processes that the log gave up without a marker.
@@ -39,6 +41,7 @@ impl Lived {
         self.dead_letters += other.dead_letters;
         self.forgotten += other.forgotten;
         self.held += other.held;
+        self.merged += other.merged;
         self.commits += other.commits;
         self.aborts += other.aborts;
         self.unmarked += other.unmarked;
@@ -56,10 +59,10 @@ impl Lived {
 
 impl fmt::Display for Lived {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { inputs, responses, recorded, dead_letters, forgotten, held, .. } = self;
+        let Self { inputs, responses, recorded, dead_letters, forgotten, held, merged, .. } = self;
         writeln!(
             out,
-            "{inputs} inputs: {responses} responses, {recorded} recorded ({held} held), \
+            "{inputs} inputs: {responses} responses, {recorded} recorded ({held} held, {merged} merged), \
              {dead_letters} dead letters; {forgotten} entries forgotten"
         )?;
         let Self { commits, aborts, unmarked, expulsions, clean_stops, .. } = self;

@@ -68,6 +68,7 @@ fn no_fault_loses_doubles_or_reorders_an_outcome() {
         }
         assert!(lived.forgotten > 0, "nothing was ever forgotten");
         assert!(lived.held > 0, "no turn was ever held");
+        assert!(lived.merged > 0, "no fragment was ever merged");
         assert!(lived.unmarked > 0, "no transaction was ever given up and left unmarked");
     }
 }
@@ -181,6 +182,11 @@ mod broken {
     #[test]
     fn a_lost_release_is_caught() {
         caught(Broken::LostRelease);
+    }
+
+    #[test]
+    fn a_fragment_that_is_answered_twice_is_caught() {
+        caught(Broken::FragmentAnsweredTwice);
     }
 
     #[test]

@@ -418,6 +418,7 @@ impl World {
                             self.lived.forgotten += recorded.evicted.len() as u64;
                         }
                         RecordedReason::Held => self.lived.held += 1,
+                        RecordedReason::MergedInto(_) => self.lived.merged += 1,
                         _ => {}
                     }
                 }
@@ -436,6 +437,9 @@ fn config(rng: &mut Rng, by_user: bool) -> Config {
     }
     if rng.bool() {
         config.turns.agent_turns = AgentTurns::Beside;
+    }
+    if rng.bool() {
+        config.turns.burst_ms = rng.u64(1..400);
     }
     if rng.bool() {
         config.handover.while_waiting = WhileWaiting::Hold;

@@ -11,7 +11,9 @@ use turnstream_schemas::{
 };
 
 use super::super::similarity::Similarity;
-use super::super::{AgentTurns, HandoverConfig, HistoryConfig, OnAgentReply, ResponseSource};
+use super::super::{
+    AgentTurns, Fragmenting, HandoverConfig, HistoryConfig, OnAgentReply, ResponseSource,
+};
 use super::*;
 use crate::awaited::Awaited;
 use crate::flow::{Draft, Failed, Original, TurnContext, TurnInFlight};
@@ -94,6 +96,7 @@ impl Worker {
             on_agent_reply: OnAgentReply::Supersede,
             agent_turns: AgentTurns::TakeOver,
             handover: HandoverConfig::default(),
+            fragmenting: Fragmenting::default(),
             source: ResponseSource::Live,
             publish_changes: true,
         };
@@ -134,6 +137,7 @@ impl Worker {
             match step {
                 HistoryStep::Ask(context) => self.asked.push(context),
                 HistoryStep::Prepare(_) => unreachable!("histories are compared by words"),
+                HistoryStep::Pause(_) => unreachable!("every turn is an utterance"),
                 HistoryStep::Finish(finished) => {
                     let outcomes = finished.outcomes.iter().map(|(outcome, _)| outcome);
                     self.outcomes.extend(outcomes.map(|it| serde_json::to_string(it).unwrap()));
@@ -159,6 +163,7 @@ impl Worker {
             event_time: EventTime(offset * 3_600_000),
             original: Arc::new(Original::default()),
             last_of_scope: false,
+            followed: false,
         };
         change(&mut arrived);
         let steps = self.scopes.arrived(Arrived::Turn(Box::new(arrived)));

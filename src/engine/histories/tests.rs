@@ -115,15 +115,7 @@ fn records_of_the_topic_are_read_as_changes() {
             _ => Vec::new(),
         };
         let key = serde_json::to_vec(change.key()).ok();
-        let record = Record {
-            partition: 0,
-            offset: 0,
-            time_ms: None,
-            key,
-            value,
-            headers,
-            last_of_scope: false,
-        };
+        let record = Record { key, value, headers, ..Record::default() };
         assert_eq!(super::change(&record).unwrap(), change);
     }
 }

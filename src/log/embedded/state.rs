@@ -258,6 +258,7 @@ impl LogState {
                     value,
                     headers,
                     last_of_scope: false,
+                    followed: false,
                 });
             }
             Ok(if records.len() < max { ControlFlow::Continue(()) } else { ControlFlow::Break(()) })

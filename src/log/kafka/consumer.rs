@@ -333,6 +333,7 @@ pub(super) fn record(message: &BorrowedMessage<'_>) -> Record {
         value: message.payload().map(<[u8]>::to_vec),
         headers: headers(message),
         last_of_scope: false,
+        followed: false,
     }
 }
 

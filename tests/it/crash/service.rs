@@ -63,6 +63,8 @@ impl Service {
     pub(crate) fn write_config(&self, bootstrap: &str, slot: usize, folder: &Path) -> PathBuf {
         let group = self.group();
         let scope = if self.by_user { "user" } else { "conversation" };
+        // What a script says without a pause is one utterance to one of the two.
+        let burst_ms = if self.by_user { 3 } else { 0 };
         let place = if self.keeps_place { format!("{group}-{slot}") } else { String::new() };
         let topics: Vec<String> =
             [("turns", "turns"), ("responses", "responses"), ("recorded", "recorded")]
@@ -73,7 +75,7 @@ impl Service {
                 .map(|(key, plain)| format!("{key} = \"{}\"", self.topic(plain)))
                 .collect();
         let text = format!(
-            "[run]\nworkers = 2\n\n[turns]\nscope = \"{scope}\"\n\n\
+            "[run]\nworkers = 2\n\n[turns]\nscope = \"{scope}\"\nburst_ms = {burst_ms}\n\n\
              [history]\nmax_entries = {MAX_ENTRIES}\n\n\
              [commit]\ninterval_ms = 2\nmax_outcomes = 40\n\n\
              [log]\nkind = \"kafka\"\n\n[log.kafka]\nbootstrap_servers = \"{bootstrap}\"\n\

@@ -92,6 +92,8 @@ struct History {
     latest_event_time: i64,
     last_offset: i64,
     hands: Hands,
+    /// The words of fragments, until the turn that they are merged into.
+    fragments: Vec<String>,
 }
 
 /// Histories by scope.
@@ -172,6 +174,17 @@ impl History {
         let mut history = Self::default();
         let mut overtaken = None;
         for (at, turn) in turns.iter().enumerate() {
+            if let Outcome::Recorded(recorded) = &turn.ended.outcome
+                && let RecordedReason::MergedInto(last) = &recorded.reason
+            {
+                let next = turns.get(at + 1).map(|next| (&next.ended.outcome, &next.id));
+                let goes_on = match next {
+                    Some((Outcome::Recorded(next), _)) => next.reason == recorded.reason,
+                    Some((Outcome::Response(_), id)) => id == last.as_str(),
+                    _ => false,
+                };
+                assert!(goes_on, "{:?} is merged into {last}", turn.ended.place);
+            }
             let mut later = turns[at + 1..].iter();
             let agent = later.find(|turn| turn.of_agent && !turn.repeats);
             history.apply(turn, agent.map(|agent| agent.id.as_str()), &mut overtaken, rules);
@@ -194,6 +207,15 @@ impl History {
         let of_user = said.speaker == "user";
         assert_eq!(outcome.turn_id(), Some(id.as_str()), "{place:?}");
         match outcome {
+            Outcome::Recorded(recorded)
+                if matches!(recorded.reason, RecordedReason::MergedInto(_)) =>
+            {
+                assert!(
+                    of_user && !turn.repeats && !self.hands.are_agents(),
+                    "{place:?} was merged"
+                );
+                self.fragments.push(said.text.clone());
+            }
             Outcome::Response(response) => {
                 assert!(of_user && !turn.repeats, "{place:?} was answered");
                 assert!(!self.hands.are_agents(), "{place:?} was answered while an agent held it");
@@ -260,7 +282,10 @@ impl History {
         let place = turn.ended.place;
         self.check_recall(place, response);
         let used = response.evidence.iter().filter(|evidence| evidence.selected);
+        self.fragments.push(turn.said.text.clone());
+        let words = std::mem::take(&mut self.fragments).join(" ");
         let entry = Entry {
+            query: Some(words),
             response: Some(response.text.clone()),
             response_turn_id: Some(format!("{}-{}-{}", rules.topic, place.0, place.1)),
             passages: used.map(|evidence| evidence.id.to_string()).collect(),

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-const DOCUMENTS: [&str; 46] = [
+const DOCUMENTS: [&str; 47] = [
     "README.md",
     "ARCHITECTURE.md",
     "CONTRIBUTING.md",
@@ -16,6 +16,7 @@ const DOCUMENTS: [&str; 46] = [
     "docs/gate.md",
     "docs/generation.md",
     "docs/glossary.md",
+    "docs/handover.md",
     "docs/history.md",
     "docs/history-table.md",
     "docs/kafka.md",

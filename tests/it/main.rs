@@ -35,6 +35,7 @@ mod models;
 mod operations;
 mod outside;
 mod panics;
+mod people;
 mod persona;
 mod prompted;
 mod refinement;

@@ -9,7 +9,7 @@ use std::time::Duration;
 use flate2::read::GzDecoder;
 use serde_json::Value;
 use turnstream_formats::{self, Format, LoggedItem};
-use turnstream_schemas::{DeadLetter, Recorded, Response, Turn};
+use turnstream_schemas::{DeadLetter, EventTime, Recorded, Response, Speaker, Turn};
 
 use crate::{invariants, turnstream};
 
@@ -57,8 +57,12 @@ struct ReplayRun {
 }
 
 fn replay(log: &Path, folder: &Path, name: &str, flags: &[&str]) -> ReplayRun {
+    replay_of(log, folder, name, &[&["--format", "dailydialog"], flags].concat())
+}
+
+fn replay_of(log: &Path, folder: &Path, name: &str, flags: &[&str]) -> ReplayRun {
     let file = |of: &str| folder.join(format!("{name}-{of}.jsonl"));
-    let output = turnstream(&["replay", "--format", "dailydialog", "--json"])
+    let output = turnstream(&["replay", "--json"])
         .arg(log)
         .args(["--out".as_ref(), file("responses").as_os_str()])
         .args(["--out-recorded".as_ref(), file("recorded").as_os_str()])
@@ -192,6 +196,69 @@ fn a_replay_that_was_killed_goes_on() {
     assert!(rest.responses == whole.responses, "the files are those of a run in one go");
     assert!(rest.recorded == whole.recorded);
     assert!(rest.history == whole.history);
+}
+
+/// The dialogues as turns of our own, users' turns whole or in up to three fragments each. In both logs the
+/// last words of a turn have its id and time.
+fn logs_of_bursts(dialogues: &Path, folder: &Path) -> (PathBuf, PathBuf, usize) {
+    let (mut whole, mut split, mut fragments) = (String::new(), String::new(), 0);
+    for (at, turn) in turns(dialogues).into_iter().enumerate() {
+        let ms = 1_700_000_000_000 + at as i64 * 60_000;
+        let turn = Turn { timestamp: Some(EventTime(ms)), ..turn };
+        let line = |turn: &Turn| serde_json::to_string(turn).expect("JSON") + "\n";
+        whole += &line(&turn);
+        let words: Vec<&str> = turn.text.split(' ').collect();
+        let parts = if turn.speaker == Speaker::User { words.len().min(1 + at % 3) } else { 1 };
+        let size = words.len().div_ceil(parts);
+        let parts: Vec<String> = words.chunks(size).map(|words| words.join(" ")).collect();
+        // A fragment of blanks alone would be refused.
+        let parts = match parts.iter().any(|part| part.trim().is_empty()) {
+            true => vec![turn.text.clone()],
+            false => parts,
+        };
+        for (nth, text) in parts.iter().enumerate() {
+            let before = (parts.len() - 1 - nth) as i64;
+            let mut part = Turn { text: text.clone(), ..turn.clone() };
+            part.timestamp = Some(EventTime(ms - 700 * before));
+            if before > 0 {
+                part.turn_id = Some(format!("{at}.{nth}").as_str().into());
+                fragments += 1;
+            }
+            split += &line(&part);
+        }
+    }
+    let file = |name: &str, text: &str| {
+        let path = folder.join(name);
+        std::fs::write(&path, text).expect("written");
+        path
+    };
+    (file("whole.jsonl", &whole), file("split.jsonl", &split), fragments)
+}
+
+#[test]
+fn fragments_are_answered_as_the_turn_that_they_make() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let folder = folder.path();
+    let Some(log) = dialogues(folder, 60) else { return };
+    let (whole, split, fragments) = logs_of_bursts(&log, folder);
+    assert!(fragments > 150, "only {fragments}");
+    let config = folder.join("bursts.toml");
+    std::fs::write(&config, "[turns]\nburst_ms = 1500\n").expect("written");
+    let config = config.to_str().expect("text");
+    let run = |log: &Path, name: &str, workers: &str| {
+        let flags = ["--format", "turns", "--config", config, "--workers", workers];
+        replay_of(log, folder, name, &flags)
+    };
+    let (one, two) = (run(&split, "one", "1"), run(&split, "two", "2"));
+    assert_eq!((&one.responses, &one.recorded), (&two.responses, &two.recorded));
+    assert_eq!(one.history, two.history);
+    let merged = one.counts["recorded_by_reason"]["merged_into"].as_u64();
+    assert_eq!(merged, Some(fragments as u64), "each but the last of its turn");
+    let said = |run: &ReplayRun| -> Vec<(String, String)> {
+        let responses: Vec<Response> = parse(&run.responses);
+        responses.into_iter().map(|response| (response.turn_id.0, response.text)).collect()
+    };
+    assert_eq!(said(&one), said(&run(&whole, "whole", "1")), "as if nobody had written in bursts");
 }
 
 #[test]

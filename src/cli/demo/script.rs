@@ -56,8 +56,8 @@ pub(super) fn common_knowledge() -> Vec<Conversation> {
         conversation(
             "parcel",
             "A customer waits for a coffee maker. See a colleague answer before the engine does, \
-             an answer of ours come back as an echo, a turn that is sent twice, and a record that \
-             is no turn at all.",
+             and hold the conversation until she gives it back; an answer of ours come back as an \
+             echo, a turn that is sent twice, and a record that is no turn at all.",
             include_str!("conversations/parcel.jsonl"),
         ),
         conversation(
@@ -103,7 +103,7 @@ fn at_once(before: &ScriptLine, line: &ScriptLine) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use turnstream_schemas::{Speaker, TurnId};
+    use turnstream_schemas::{Speaker, TurnId, TurnsRecord};
 
     use super::*;
 
@@ -120,8 +120,9 @@ mod tests {
             assert!(times.iter().all(Option::is_some) && times.is_sorted());
             assert!(turns.iter().all(|turn| turn.conversation_id.as_str() == conversation.name));
         }
-        let broken = all.iter().flat_map(lines).filter(|line| line.turn.is_none()).count();
-        assert_eq!(broken, 1, "one record is no turn, on purpose");
+        let parsed = |line: ScriptLine| TurnsRecord::parse(line.json).ok();
+        let broken = all.iter().flat_map(lines).filter(|line| parsed(line.clone()).is_none());
+        assert_eq!(broken.count(), 1, "one record is neither turn nor directive, on purpose");
         let at_once: Vec<_> =
             all.iter().flat_map(|of| &of.steps).filter(|step| step.len() > 1).collect();
         assert_eq!(at_once.len(), 1, "one agent answers before the engine does");

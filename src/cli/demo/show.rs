@@ -86,7 +86,11 @@ fn place(evidence: &Evidence) -> &str {
 /// The header: speaker, text and time.
 fn header(page: &mut Page<'_>, heard: &Heard) -> io::Result<()> {
     let Some(turn) = &heard.turn else {
-        let head = Text::new(Ink::Strong, "?").and(Ink::Quiet, " no turn");
+        let what = match heard.outcome {
+            Outcome::Recorded(_) => " directive",
+            _ => " no turn",
+        };
+        let head = Text::new(Ink::Strong, "?").and(Ink::Quiet, what);
         let bytes = String::from_utf8_lossy(&heard.bytes).into_owned();
         return page.headed(&head, &bytes.into());
     };

@@ -7,7 +7,9 @@ use turnstream_operators::history::eviction::Weighted;
 use turnstream_operators::history::hierarchy::{Summary, central, summarise};
 use turnstream_operators::history::similarity::Similarity;
 use turnstream_operators::history::{Database, HistoryConfig};
-use turnstream_schemas::{EntryId, EvictionReason, HistoryEntry, Scope, ScopeRecord, TurnId};
+use turnstream_schemas::{
+    EntryId, EvictionReason, Handover, HistoryEntry, Holder, Scope, ScopeRecord, TurnId,
+};
 
 use super::{Kept, Left};
 
@@ -20,6 +22,9 @@ pub struct Shown {
     pub turns: u64,
     /// Entries evicted since the scope began.
     pub evictions: u64,
+    /// The last change of hands; absent if the engine always held the conversation.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub handover: Option<Handover>,
     /// The categories with their groups and entries.
     pub categories: Vec<ShownCategory>,
     /// The chains of thought with more than one entry, as turn ids.
@@ -107,11 +112,12 @@ impl Shown {
         let latest = kept.entries.values().rev().find_map(|entry| entry.query.as_deref());
         let query = similarity.of_query(latest.unwrap_or_default());
         let weighted = database.weighted(&query, config);
-        let ScopeRecord { turns, evictions, .. } = kept.record;
+        let ScopeRecord { turns, evictions, handover, .. } = kept.record.clone();
         Ok(Self {
             scope: scope.clone(),
             turns,
             evictions,
+            handover,
             categories: categories(&database, kept, &weighted),
             chains: chains(&database, kept),
             evicted: kept.left.iter().map(left).collect(),
@@ -201,6 +207,10 @@ pub fn tree(shown: &Shown, max_evicted: usize) -> Tree {
         count(shown.categories.len(), "category", "categories"),
     );
     let head = Text::new(Ink::Strong, shown.scope.to_string()).and(Ink::Plain, said);
+    let head = match &shown.handover {
+        Some(last) => head.and(Ink::Careful, hands(last)),
+        None => head,
+    };
     let categories = shown.categories.iter().map(category);
     let chains = shown.chains.iter().map(|turns| {
         let turns: Vec<&str> = turns.iter().map(TurnId::as_str).collect();
@@ -231,6 +241,16 @@ fn category(category: &ShownCategory) -> Tree {
 fn entry(entry: &ShownEntry) -> Tree {
     let scores = scores(entry.weight, (entry.relevance, entry.recency, entry.importance));
     said(&entry.turn_id, &entry.query, &entry.response, format!(" weighs {scores} now"))
+}
+
+/// Who holds the conversation, if it is not the engine.
+fn hands(last: &Handover) -> String {
+    let who = match last.holder {
+        Holder::Bot => return String::new(),
+        Holder::Waiting => "nobody yet, the user waits",
+        Holder::Agent => "an agent",
+    };
+    format!("; held by {who}, since {}", last.since)
 }
 
 fn eviction(gone: &ShownEviction) -> Tree {

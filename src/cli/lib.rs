@@ -19,6 +19,7 @@ pub mod demo;
 pub mod diff;
 pub mod documents;
 pub mod explain;
+pub mod gateway;
 pub mod history;
 pub mod knowledge;
 mod lab;
@@ -88,6 +89,8 @@ pub enum Command {
     New(new::NewArgs),
     /// Serve turns from a log until told to stop.
     Run(run::RunArgs),
+    /// Let chat front ends and agent desks speak by HTTP.
+    Gateway(gateway::GatewayArgs),
     /// Put a log of conversations through the engine, without side effects.
     Replay(replay::ReplayArgs),
     /// Compare two replays of a log.
@@ -145,7 +148,7 @@ impl Command {
             Self::Validate(args) => args.json,
             Self::History(args) => args.json(),
             Self::Views(args) => args.json,
-            Self::Run(_) | Self::Schema(_) | Self::Completions(_) => false,
+            Self::Run(_) | Self::Gateway(_) | Self::Schema(_) | Self::Completions(_) => false,
         }
     }
 
@@ -170,6 +173,7 @@ impl Command {
             Self::New(args) => new::execute(args, out).map(|()| Exit::Success),
             Self::Teach(args) => teach::execute(args, out).map(|()| Exit::Success),
             Self::Run(args) => run::execute(args, out).map(|()| Exit::Success),
+            Self::Gateway(args) => gateway::execute(args, out).map(|()| Exit::Success),
             Self::Replay(args) => replay::execute(args, out),
             Self::Knowledge(args) => knowledge::execute(args, out).map(|()| Exit::Success),
             Self::Models(args) => models::execute(args, out),

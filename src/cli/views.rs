@@ -153,7 +153,7 @@ fn open_kafka(config: &Config) -> Result<Ends, LogError> {
         writer,
         published: Some(follow(Topic::Views)?),
         responses: follow(Topic::Responses)?,
-        traces: kafka::follow_traces(kafka)?.map(|traces| Box::new(traces) as _),
+        traces: kafka::follow_if_there(kafka, Topic::Traces, None)?.map(|it| Box::new(it) as _),
         knowledge: where_so(config.knowledge.live, Topic::Knowledge)?,
         histories: where_so(config.views.histories, Topic::History)?,
     })

@@ -14,6 +14,7 @@ use std::path::PathBuf;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use turnstream_gateway::GatewayConfig;
 use turnstream_log::embedded::EmbeddedConfig;
 use turnstream_log::kafka::KafkaConfig;
 use turnstream_models::ModelsConfig;
@@ -138,6 +139,8 @@ pub struct Config {
     pub metrics: MetricsConfig,
     /// What is counted over responses, histories and knowledge (`turnstream views`).
     pub views: ViewsConfig,
+    /// HTTP in front of the topics (`turnstream gateway`).
+    pub gateway: GatewayConfig,
 }
 
 impl Config {

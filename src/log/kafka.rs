@@ -72,7 +72,7 @@ pub use asking::ask;
 pub use checks::SettingProblem;
 pub use config::{ClientSettings, KafkaConfig, KafkaTopics};
 pub use consumer::KafkaConsumer;
-pub use follow::{KafkaFollower, follow, follow_traces};
+pub use follow::{KafkaFollower, follow, follow_if_there, follow_since};
 pub use recovery::KafkaProducer;
 pub use write::{KafkaWriter, publish, write};
 

@@ -9,7 +9,7 @@ use super::LogError;
 
 /// Writes records outside of transactions, each independently of the others. Records of a partition
 /// keep the order in which they were written.
-pub trait Writer {
+pub trait Writer: Send {
     /// How many partitions the topic has.
     fn partitions(&self) -> i32;
 

@@ -17,6 +17,7 @@ mod encrypted;
 mod explain;
 mod failing_models;
 mod gate;
+mod gateway;
 mod generation;
 mod history;
 mod history_import;

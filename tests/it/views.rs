@@ -74,7 +74,10 @@ fn views_on_a_real_kafka_are_what_a_recount_gives() {
     views.kill();
 
     site.turns("three", 12);
-    site.answered(30);
+    let asks = "Can I talk to someone, please?";
+    let asks = json!({"conversation_id": "person", "speaker": "user", "text": asks});
+    send_lines(&broker, &[format!("person\t{asks}").into_bytes()], &[], false);
+    site.answered(31);
     site.change(&mut writer, &used[..used.len() / 4], true);
     let mut views = site.views(&live, "heir.log");
     until(&mut views, "caught up");

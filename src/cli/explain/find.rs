@@ -123,7 +123,7 @@ impl Source {
                 latest(&mut log.follower(Topic::Traces), &Wanted::OfId(id), &mut trace)?;
             }
             Self::Kafka(config) => {
-                if let Some(mut traces) = kafka::follow_traces(config)? {
+                if let Some(mut traces) = kafka::follow_if_there(config, Topic::Traces, None)? {
                     latest(&mut traces, &Wanted::OfId(id), &mut trace)?;
                 }
             }

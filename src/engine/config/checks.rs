@@ -77,6 +77,10 @@ impl Validate for Config {
         checks.within("run", |checks| self.run.validate(checks));
         checks.within("metrics", |checks| self.metrics.validate(checks));
         checks.within("views", |checks| self.views.validate(checks));
+        if let Err(refused) = self.gateway.check() {
+            let (message, remedy) = parted(&refused.to_string());
+            checks.problem("gateway", message, remedy);
+        }
     }
 }
 

@@ -20,9 +20,9 @@ use rdkafka::{Offset, TopicPartitionList};
 
 use super::super::{Follower, LogError, Record, Topic};
 use super::closing::ClosedInTime;
+use super::consumer::record;
 use super::errors::{failed, login_refused, refused, remedy_of};
 use super::membership::Membership;
-use super::restore::change;
 use super::sweep::is_of_sweep;
 use super::topics::without;
 use super::{KafkaConfig, REQUEST_TIMEOUT, outage, topics};
@@ -38,6 +38,8 @@ const TELL: Duration = Duration::from_secs(5);
 pub struct KafkaFollower {
     config: KafkaConfig,
     topic: Topic,
+    /// The time from which on it is read; `None`: from its oldest record.
+    since_ms: Option<i64>,
     client: ClosedInTime<BaseConsumer<Following>>,
     /// Learns from the broker why it refuses the credentials.
     watermarks: ClosedInTime<BaseConsumer<Membership>>,
@@ -88,6 +90,20 @@ impl ConsumerContext for Following {}
 /// [`LogError::Refused`] if the settings or the topic are unfit, with what to change;
 /// [`LogError::Kafka`] if the broker cannot be reached or refuses.
 pub fn follow(config: &KafkaConfig, wanted: Topic) -> Result<KafkaFollower, LogError> {
+    follow_since(config, wanted, None)
+}
+
+/// Follows a topic as [`follow`] does, but from the first record of this time on, in milliseconds since
+/// 1970.
+///
+/// # Errors
+///
+/// As [`follow`].
+pub fn follow_since(
+    config: &KafkaConfig,
+    wanted: Topic,
+    since_ms: Option<i64>,
+) -> Result<KafkaFollower, LogError> {
     config.check()?;
     let topic = config.topics.name(wanted);
     let making =
@@ -117,6 +133,7 @@ pub fn follow(config: &KafkaConfig, wanted: Topic) -> Result<KafkaFollower, LogE
     Ok(KafkaFollower {
         config: config.clone(),
         topic: wanted,
+        since_ms,
         client,
         watermarks,
         positions,
@@ -127,18 +144,22 @@ pub fn follow(config: &KafkaConfig, wanted: Topic) -> Result<KafkaFollower, LogE
     })
 }
 
-/// Follows the topic of traces as [`follow`] does; `None` if there is none.
+/// Follows one of [`Topic::MAY_BE_MISSING`] as [`follow_since`] does; `None` if it is missing.
 ///
 /// # Errors
 ///
 /// As [`follow`].
-pub fn follow_traces(config: &KafkaConfig) -> Result<Option<KafkaFollower>, LogError> {
+pub fn follow_if_there(
+    config: &KafkaConfig,
+    wanted: Topic,
+    since_ms: Option<i64>,
+) -> Result<Option<KafkaFollower>, LogError> {
     config.check()?;
-    let topic = config.topics.name(Topic::Traces);
+    let topic = config.topics.name(wanted);
     let client = config.uncommitted_settings().create_with_context(Membership::new(topic));
     let client = client.map(ClosedInTime::new).map_err(|source| failed(&asking(topic), source))?;
-    let found = topics::find(&client, config, Topic::Traces, false)?;
-    found.map(|_| follow(config, Topic::Traces)).transpose()
+    let found = topics::find(&client, config, wanted, false)?;
+    found.map(|_| follow_since(config, wanted, since_ms)).transpose()
 }
 
 fn reader(
@@ -216,9 +237,21 @@ impl KafkaFollower {
         }
         let doing = format!("reading topic `{}`", self.topic());
         let mut list = TopicPartitionList::with_capacity(self.positions.len());
+        let from = self.since_ms.map_or(Offset::Beginning, Offset::Offset);
         for partition in self.positions.keys() {
-            list.add_partition_offset(self.topic(), *partition, Offset::Beginning)
+            list.add_partition_offset(self.topic(), *partition, from)
                 .map_err(|source| failed(&doing, source))?;
+        }
+        if self.since_ms.is_some() {
+            // No such record yet: from the end on.
+            match self.client.offsets_for_times(list, SLICE) {
+                Ok(found) => list = found,
+                Err(source) => {
+                    self.judge(source)?;
+                    std::thread::sleep(wait.min(RETRY));
+                    return Ok(());
+                }
+            }
         }
         self.client.assign(&list).map_err(|source| failed(&doing, source))?;
         self.begun = true;
@@ -297,7 +330,7 @@ impl Follower for KafkaFollower {
                 None => break,
                 Some(Ok(message)) => {
                     bytes += message.payload_len() + message.key_len();
-                    Ok((change(&message), is_of_sweep(&message)))
+                    Ok((record(&message), is_of_sweep(&message)))
                 }
                 Some(Err(error)) => Err(error),
             };

@@ -1,0 +1,123 @@
+//! Who asks: the tenant and the side that a token stands for, and how much a tenant may ask at a time.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use axum::http::{HeaderMap, header};
+use sha2::{Digest, Sha256};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+
+use crate::config::GatewayConfig;
+use crate::failure::Failure;
+
+/// The tenant of turns that name none.
+pub(crate) const DEFAULT_TENANT: &str = "default";
+
+/// Who may ask.
+pub(crate) struct Access {
+    /// By the digest of the token, so that the time of a look-up tells nothing about it. Empty: everybody.
+    by_token: BTreeMap<[u8; 32], Caller>,
+    requests: BTreeMap<String, Arc<Semaphore>>,
+}
+
+/// Who asks.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Caller {
+    /// The tenant.
+    pub(crate) tenant: String,
+    /// Whether it may do what agents do.
+    pub(crate) is_agent: bool,
+}
+
+/// A caller whose request counts among those of the tenant until this is dropped.
+#[derive(Debug)]
+pub(crate) struct Admitted {
+    pub(crate) caller: Caller,
+    _permit: OwnedSemaphorePermit,
+}
+
+impl Access {
+    pub(crate) fn new(config: &GatewayConfig) -> Self {
+        let mut by_token = BTreeMap::new();
+        for (tenant, of) in &config.tenants {
+            for (token, is_agent) in [(&of.token, false), (&of.agent_token, true)] {
+                if !token.is_empty() {
+                    by_token.insert(digest(token), Caller { tenant: tenant.clone(), is_agent });
+                }
+            }
+        }
+        let names = config.tenants.keys().cloned().chain([DEFAULT_TENANT.to_owned()]);
+        let most = config.max_requests_per_tenant.min(Semaphore::MAX_PERMITS);
+        let requests = names.map(|tenant| (tenant, Arc::new(Semaphore::new(most)))).collect();
+        Self { by_token, requests }
+    }
+
+    /// Lets a request in.
+    ///
+    /// # Errors
+    /// The token is unknown, or the tenant asks too much at a time.
+    pub(crate) fn admit(&self, headers: &HeaderMap) -> Result<Admitted, Failure> {
+        let caller = match self.by_token.is_empty() {
+            true => Caller { tenant: DEFAULT_TENANT.to_owned(), is_agent: true },
+            false => {
+                let sent = headers.get(header::AUTHORIZATION).and_then(|it| it.to_str().ok());
+                let token = sent.and_then(|sent| sent.strip_prefix("Bearer "));
+                let known = token.and_then(|token| self.by_token.get(&digest(token.trim())));
+                known.ok_or(Failure::Unknown)?.clone()
+            }
+        };
+        let requests = self.requests.get(&caller.tenant).ok_or(Failure::Unknown)?;
+        let permit = Arc::clone(requests).try_acquire_owned().map_err(|_| Failure::TooMany)?;
+        Ok(Admitted { caller, _permit: permit })
+    }
+}
+
+fn digest(token: &str) -> [u8; 32] {
+    Sha256::digest(token).into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::TenantConfig;
+
+    #[test]
+    fn a_token_stands_for_a_tenant_and_a_side() {
+        let of = |token: &str, agent: &str| TenantConfig {
+            token: token.to_owned(),
+            agent_token: agent.to_owned(),
+        };
+        let tenants = [("a".to_owned(), of("front", "desk")), ("b".to_owned(), of("other", ""))];
+        let config = GatewayConfig {
+            max_requests_per_tenant: 2,
+            tenants: tenants.into(),
+            ..GatewayConfig::default()
+        };
+        let access = Access::new(&config);
+        let admit = |token: &str| {
+            let mut headers = HeaderMap::new();
+            headers.insert(header::AUTHORIZATION, token.parse().unwrap());
+            access.admit(&headers)
+        };
+        let who = |token: &str| admit(token).map(|it| (it.caller.tenant, it.caller.is_agent)).ok();
+        assert_eq!(who("Bearer front"), Some(("a".to_owned(), false)));
+        assert_eq!(who("Bearer desk"), Some(("a".to_owned(), true)));
+        assert_eq!(who("Bearer other"), Some(("b".to_owned(), false)));
+        for unknown in ["Bearer ", "Bearer fron", "front", "Basic front"] {
+            assert_eq!(who(unknown), None, "{unknown}");
+        }
+        assert!(matches!(access.admit(&HeaderMap::new()), Err(Failure::Unknown)));
+        let held = [admit("Bearer front"), admit("Bearer desk")];
+        assert!(matches!(admit("Bearer front"), Err(Failure::TooMany)), "two at a time");
+        assert!(who("Bearer other").is_some(), "another tenant has its own");
+        drop(held);
+        assert!(who("Bearer front").is_some());
+    }
+
+    #[test]
+    fn without_tenants_everybody_is_let_in() {
+        let access = Access::new(&GatewayConfig::default());
+        let caller = access.admit(&HeaderMap::new()).unwrap().caller.clone();
+        assert_eq!(caller, Caller { tenant: DEFAULT_TENANT.to_owned(), is_agent: true });
+    }
+}

@@ -1,0 +1,226 @@
+//! OpenAI's chat completions, so that a chat front end talks to the engine as it is.
+//!
+//! The last user message is the turn. Earlier messages are not read: the engine has the history, which
+//! the header `x-conversation-id` or the field `user` names.
+
+use std::convert::Infallible;
+use std::sync::Arc;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use axum::body::Bytes;
+use axum::extract::State;
+use axum::http::{HeaderMap, StatusCode};
+use axum::response::sse::{Event as Sse, KeepAlive};
+use axum::response::{IntoResponse, Response};
+use futures_util::StreamExt as _;
+use futures_util::stream;
+use serde::Deserialize;
+use serde_json::{Value, json};
+use sha2::{Digest, Sha256};
+use turnstream_schemas::{Speaker, Turn, TurnId};
+
+use crate::access::Admitted;
+use crate::conversations::{Event, EventKind};
+use crate::events::SIGN_OF_LIFE;
+use crate::failure::{Failure, answer};
+use crate::turns::{Gateway, Sent, new_id, unfit};
+
+/// The one model there is.
+const MODEL: &str = "turnstream";
+
+/// The parts of a request that are read.
+#[derive(Debug, Deserialize)]
+struct Completion {
+    messages: Vec<Message>,
+    #[serde(default)]
+    stream: bool,
+    user: Option<String>,
+}
+
+#[derive(Debug, Deserialize)]
+struct Message {
+    role: String,
+    #[serde(default)]
+    content: Value,
+}
+
+/// `GET /v1/models`.
+pub(crate) async fn models(
+    State(gateway): State<Arc<Gateway>>,
+    headers: HeaderMap,
+) -> Result<Response, Failure> {
+    gateway.access.admit(&headers)?;
+    let model = json!({ "id": MODEL, "object": "model", "created": 0, "owned_by": MODEL });
+    Ok(answer(StatusCode::OK, &json!({ "object": "list", "data": [model] })))
+}
+
+/// `POST /v1/chat/completions`.
+pub(crate) async fn complete(
+    State(gateway): State<Arc<Gateway>>,
+    headers: HeaderMap,
+    body: Bytes,
+) -> Result<Response, Failure> {
+    let admitted = gateway.access.admit(&headers)?;
+    let asked: Completion = serde_json::from_slice(&body).map_err(|error| unfit(&error))?;
+    let turn = turn(&asked, &headers)?;
+    let sent = gateway.sent(&admitted.caller, turn)?;
+    if asked.stream {
+        return Ok(streamed(gateway, admitted, sent));
+    }
+    let event = gateway.send(&sent).await?.ok_or(Failure::Late)?;
+    let said = said(&event)?;
+    let choice = json!({
+        "index": 0,
+        "message": { "role": "assistant", "content": said.text, "refusal": null },
+        "logprobs": null,
+        "finish_reason": "stop",
+    });
+    let mut completion = envelope("chat.completion", &sent);
+    completion["choices"] = json!([choice]);
+    completion["turnstream"] = said.outcome;
+    Ok(answer(StatusCode::OK, &completion))
+}
+
+/// The turn that a request asks to be answered.
+fn turn(asked: &Completion, headers: &HeaderMap) -> Result<Turn, Failure> {
+    let header = |name: &str| headers.get(name).and_then(|value| value.to_str().ok());
+    let conversation = header("x-conversation-id").or(asked.user.as_deref()).ok_or_else(|| {
+        Failure::Unfit(
+            "name the conversation by the header x-conversation-id, or by `user`".to_owned(),
+        )
+    })?;
+    let last = asked.messages.last().filter(|message| message.role == "user");
+    let text = last.and_then(|message| text(&message.content)).ok_or_else(|| {
+        Failure::Unfit("the last of `messages` must be a user's, with text".to_owned())
+    })?;
+    let mut turn = Turn::new(conversation, Speaker::User, &text);
+    turn.user_id = asked.user.as_deref().map(Into::into);
+    turn.turn_id = Some(match header("idempotency-key") {
+        Some(key) => key.into(),
+        None => turn_id(asked),
+    });
+    Ok(turn)
+}
+
+/// A client that tries again sends the same messages, and so gets the same id. A client that sends only the
+/// last message may say the same twice.
+fn turn_id(asked: &Completion) -> TurnId {
+    if asked.messages.len() < 2 {
+        return new_id();
+    }
+    let mut digest = Sha256::new();
+    for Message { role, content } in &asked.messages {
+        digest.update(json!([role, content]).to_string());
+    }
+    let digest: String = digest.finalize().iter().map(|byte| format!("{byte:02x}")).collect();
+    TurnId(format!("chat-{}", &digest[..32]))
+}
+
+/// The text of a message: a string, or parts of which those with text count.
+fn text(content: &Value) -> Option<String> {
+    match content {
+        Value::String(text) => Some(text.clone()),
+        Value::Array(parts) => {
+            let texts = parts.iter().filter_map(|part| part.get("text")?.as_str());
+            let texts: Vec<&str> = texts.collect();
+            (!texts.is_empty()).then(|| texts.join("\n"))
+        }
+        _ => None,
+    }
+}
+
+/// What the user is told.
+struct Said {
+    text: String,
+    outcome: Value,
+}
+
+/// The words of an outcome: none, where the turn is not answered because a person holds the conversation, or
+/// its words are answered with a later turn.
+fn said(event: &Event) -> Result<Said, Failure> {
+    let outcome: Value = serde_json::from_str(&event.json).unwrap_or_default();
+    let field = |name: &str| outcome[name].as_str().unwrap_or_default().to_owned();
+    match event.kind {
+        EventKind::DeadLetter => Err(Failure::Unfit(field("reason"))),
+        _ => Ok(Said { text: field("text"), outcome }),
+    }
+}
+
+/// The fields that a completion and its chunks have in common.
+fn envelope(object: &str, sent: &Sent) -> Value {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
+    json!({
+        "id": format!("chatcmpl-{}", sent.turn_id),
+        "object": object,
+        "created": now,
+        "model": MODEL,
+        "choices": [],
+    })
+}
+
+/// The completion as a stream, which begins at once, and says what is committed once it is.
+fn streamed(gateway: Arc<Gateway>, admitted: Admitted, sent: Sent) -> Response {
+    let chunk = |sent: &Sent, delta: Value, finish: Value| {
+        let mut chunk = envelope("chat.completion.chunk", sent);
+        chunk["choices"] = json!([{ "index": 0, "delta": delta, "finish_reason": finish }]);
+        chunk
+    };
+    let begun = chunk(&sent, json!({ "role": "assistant", "content": "" }), Value::Null);
+    let answered = async move {
+        let _admitted = admitted;
+        let outcome = gateway.send(&sent).await.and_then(|event| event.ok_or(Failure::Late));
+        match outcome.and_then(|event| said(&event)) {
+            Ok(Said { text, outcome }) => {
+                let mut end = chunk(&sent, json!({}), json!("stop"));
+                end["turnstream"] = outcome;
+                vec![chunk(&sent, json!({ "content": text }), Value::Null), end]
+            }
+            Err(failure) => vec![failure.body()],
+        }
+    };
+    let chunks = stream::once(async { vec![begun] }).chain(stream::once(answered));
+    let chunks = chunks.flat_map(stream::iter).map(|chunk| chunk.to_string());
+    let chunks = chunks.chain(stream::once(async { "[DONE]".to_owned() }));
+    let events = chunks.map(|data| Ok::<_, Infallible>(Sse::default().data(data)));
+    let keep = KeepAlive::new().interval(SIGN_OF_LIFE);
+    axum::response::Sse::new(events).keep_alive(keep).into_response()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn asked(value: Value) -> Completion {
+        serde_json::from_value(value).unwrap()
+    }
+
+    #[test]
+    fn the_last_user_message_is_the_turn() {
+        let mut headers = HeaderMap::new();
+        let messages = json!([
+            { "role": "system", "content": "Be kind." },
+            { "role": "user", "content": [{ "type": "text", "text": "hi" }, { "type": "image_url" }] },
+        ]);
+        let request = json!({ "model": "any", "user": "u", "messages": messages });
+        let sent = turn(&asked(request.clone()), &headers).unwrap();
+        assert_eq!((sent.conversation_id.as_str(), &*sent.text), ("u", "hi"));
+        assert_eq!(sent.user_id, Some("u".into()));
+        headers.insert("x-conversation-id", "c".parse().unwrap());
+        let named = turn(&asked(request.clone()), &headers).unwrap();
+        assert_eq!(named.conversation_id.as_str(), "c");
+        assert_eq!(named.turn_id, sent.turn_id, "sent again it has the same id");
+        headers.insert("idempotency-key", "k".parse().unwrap());
+        assert_eq!(turn(&asked(request), &headers).unwrap().turn_id, Some("k".into()));
+        for messages in [
+            json!([]),
+            json!([{ "role": "assistant", "content": "hi" }]),
+            json!([{ "role": "user", "content": null }]),
+        ] {
+            let request = asked(json!({ "messages": messages }));
+            assert!(matches!(turn(&request, &headers), Err(Failure::Unfit(_))));
+        }
+        let request = asked(json!({ "messages": [{ "role": "user", "content": "hi" }] }));
+        assert!(matches!(turn(&request, &HeaderMap::new()), Err(Failure::Unfit(_))), "of whom?");
+        assert_ne!(turn_id(&request), turn_id(&request), "it may be said twice");
+    }
+}

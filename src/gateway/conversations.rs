@@ -1,0 +1,338 @@
+//! What is known of conversations: the latest outcomes, and who waits for the next ones.
+//!
+//! Bounded by the number of outcomes, the oldest of which are forgotten first, whatever conversation they
+//! are of. Nothing here is more than the log has.
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use tokio::sync::broadcast;
+use tokio::time::Instant;
+
+/// Events that a slow reader of a conversation may be behind, before it is cut off.
+const MOST_BEHIND: usize = 256;
+
+/// How much later than the outcome of a repeat that of the first turn may be read, since it is on another
+/// topic. It was committed before.
+const FIRST_COMES_WITHIN: Duration = Duration::from_secs(1);
+
+/// A conversation: its tenant and its id.
+pub(crate) type Key = (String, String);
+
+/// What became of a turn, or of a conversation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum EventKind {
+    /// The turn was answered.
+    Response,
+    /// The turn was recorded.
+    Recorded,
+    /// The turn is a repeat of an earlier one.
+    Repeated,
+    /// The turn could not be served.
+    DeadLetter,
+    /// The conversation changed hands.
+    Conversation,
+}
+
+impl EventKind {
+    /// The name that clients see.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Response => "response",
+            Self::Recorded | Self::Repeated => "recorded",
+            Self::DeadLetter => "dead_letter",
+            Self::Conversation => "conversation",
+        }
+    }
+}
+
+/// A committed record about a conversation.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Event {
+    /// Topic, partition and offset of the record.
+    pub(crate) id: String,
+    pub(crate) kind: EventKind,
+    /// The turn that it is about, if it is about one.
+    pub(crate) turn_id: Option<String>,
+    /// The record, as one line of JSON.
+    pub(crate) json: Arc<str>,
+}
+
+/// The conversations.
+pub(crate) struct Conversations {
+    state: Mutex<State>,
+    most: usize,
+}
+
+#[derive(Default)]
+struct State {
+    conversations: HashMap<Key, Conversation>,
+    /// The conversation of each thing that is remembered, oldest first.
+    order: VecDeque<Key>,
+}
+
+struct Conversation {
+    remembered: VecDeque<Remembered>,
+    events: broadcast::Sender<Event>,
+}
+
+/// What is remembered of a conversation.
+enum Remembered {
+    Event(Event),
+    /// This turn was written through this gateway.
+    Written(String),
+}
+
+impl Conversations {
+    /// Remembers so many things at most.
+    pub(crate) fn new(most: usize) -> Self {
+        Self { state: Mutex::default(), most: most.max(1) }
+    }
+
+    /// Takes note of a record, and passes it to those who wait.
+    pub(crate) fn note(&self, key: Key, event: Event) {
+        let mut state = self.lock();
+        // Nobody may be listening.
+        let _ = state.of(&key).events.send(event.clone());
+        state.remember(key, Remembered::Event(event), self.most);
+    }
+
+    /// Takes note that a turn is about to be written; `false` if it was, and has no outcome yet.
+    pub(crate) fn write(&self, key: &Key, turn_id: &str) -> bool {
+        let mut state = self.lock();
+        let is_open = state.conversations.get(key).is_some_and(|of| of.is_open(turn_id));
+        if !is_open {
+            state.remember(key.clone(), Remembered::Written(turn_id.to_owned()), self.most);
+        }
+        !is_open
+    }
+
+    /// Takes back that a turn was written.
+    pub(crate) fn unwrite(&self, key: &Key, turn_id: &str) {
+        if let Some(of) = self.lock().conversations.get_mut(key) {
+            of.remembered.iter_mut().for_each(|it| {
+                if matches!(it, Remembered::Written(id) if id == turn_id) {
+                    *it = Remembered::Written(String::new());
+                }
+            });
+        }
+    }
+
+    /// What is known of a turn: its outcome, that of a repeat only if there is no other. `None` too if it was
+    /// written since and has no outcome yet.
+    pub(crate) fn outcome(&self, key: &Key, turn_id: &str) -> Option<Event> {
+        let state = self.lock();
+        let of = state.conversations.get(key).filter(|of| !of.is_open(turn_id))?;
+        of.outcome(turn_id).cloned()
+    }
+
+    /// Whether a turn was written through this gateway and has no outcome yet.
+    pub(crate) fn is_open(&self, key: &Key, turn_id: &str) -> bool {
+        self.lock().conversations.get(key).is_some_and(|of| of.is_open(turn_id))
+    }
+
+    /// Listens to a conversation: the events behind the one with this id, if it is remembered, and those to
+    /// come.
+    pub(crate) fn listen(
+        &self,
+        key: &Key,
+        after: Option<&str>,
+    ) -> (Vec<Event>, broadcast::Receiver<Event>) {
+        let mut state = self.lock();
+        let of = state.of(key);
+        let events = || of.remembered.iter().filter_map(Remembered::event);
+        let missed = match after.and_then(|id| events().position(|event| event.id == id)) {
+            Some(at) => events().skip(at + 1).cloned().collect(),
+            None => Vec::new(),
+        };
+        (missed, of.events.subscribe())
+    }
+
+    /// Waits for the outcome of a turn; `None` if it does not come in time.
+    pub(crate) async fn wait(&self, key: &Key, turn_id: &str, most: Duration) -> Option<Event> {
+        let (_, mut events) = self.listen(key, None);
+        let deadline = Instant::now() + most;
+        let mut repeated = None;
+        loop {
+            // Whatever came before is remembered, and what comes from here on is heard.
+            match self.outcome(key, turn_id) {
+                Some(known) if known.kind != EventKind::Repeated => return Some(known),
+                Some(known) if repeated.is_none() => {
+                    repeated = Some((known, deadline.min(Instant::now() + FIRST_COMES_WITHIN)));
+                }
+                _ => {}
+            }
+            let until = repeated.as_ref().map_or(deadline, |(_, until)| *until);
+            match tokio::time::timeout_at(until, events.recv()).await {
+                Ok(Err(broadcast::error::RecvError::Closed)) => return None,
+                Ok(_) => {}
+                Err(_) => return repeated.map(|(repeated, _)| repeated),
+            }
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl State {
+    fn of(&mut self, key: &Key) -> &mut Conversation {
+        self.conversations.entry(key.clone()).or_insert_with(|| Conversation {
+            remembered: VecDeque::new(),
+            events: broadcast::Sender::new(MOST_BEHIND),
+        })
+    }
+
+    fn remember(&mut self, key: Key, what: Remembered, most: usize) {
+        self.of(&key).remembered.push_back(what);
+        self.order.push_back(key);
+        while self.order.len() > most {
+            let Some(oldest) = self.order.pop_front() else { break };
+            let Some(of) = self.conversations.get_mut(&oldest) else { continue };
+            of.remembered.pop_front();
+            if of.remembered.is_empty() && of.events.receiver_count() == 0 {
+                self.conversations.remove(&oldest);
+            }
+        }
+    }
+}
+
+impl Conversation {
+    fn outcome(&self, turn_id: &str) -> Option<&Event> {
+        let of_turn = || {
+            let events = self.remembered.iter().filter_map(Remembered::event);
+            events.filter(|event| event.turn_id.as_deref() == Some(turn_id))
+        };
+        let first = of_turn().filter(|event| event.kind != EventKind::Repeated).next_back();
+        first.or_else(|| of_turn().next_back())
+    }
+
+    fn is_open(&self, turn_id: &str) -> bool {
+        let last = self.remembered.iter().rev().find(|it| match it {
+            Remembered::Event(event) => event.turn_id.as_deref() == Some(turn_id),
+            Remembered::Written(id) => id == turn_id,
+        });
+        matches!(last, Some(Remembered::Written(_)))
+    }
+}
+
+impl Remembered {
+    fn event(&self) -> Option<&Event> {
+        match self {
+            Self::Event(event) => Some(event),
+            Self::Written(_) => None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn event(number: usize, kind: EventKind, turn_id: &str) -> Event {
+        Event {
+            id: number.to_string(),
+            kind,
+            turn_id: Some(turn_id.to_owned()),
+            json: format!("{{\"number\":{number}}}").into(),
+        }
+    }
+
+    fn key(id: &str) -> Key {
+        ("default".to_owned(), id.to_owned())
+    }
+
+    fn block<T>(future: impl Future<Output = T>) -> T {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
+        runtime.block_on(future)
+    }
+
+    #[test]
+    fn a_turn_is_written_once_until_it_ends() {
+        let known = Conversations::new(10);
+        let c = key("c");
+        assert!(known.write(&c, "t") && !known.write(&c, "t") && known.write(&c, "u"));
+        assert!(known.write(&key("d"), "t"), "of another conversation");
+        known.unwrite(&c, "u");
+        assert!(known.write(&c, "u"), "it was not");
+        known.note(c.clone(), event(1, EventKind::DeadLetter, "t"));
+        assert!(known.outcome(&c, "t").is_some() && !known.is_open(&c, "t"));
+        assert!(known.write(&c, "t"), "it may be tried again");
+        assert_eq!(known.outcome(&c, "t"), None, "and is");
+        known.note(c.clone(), event(2, EventKind::Response, "t"));
+        known.note(c.clone(), event(3, EventKind::Repeated, "t"));
+        assert_eq!(known.outcome(&c, "t"), Some(event(2, EventKind::Response, "t")));
+        known.note(c.clone(), event(4, EventKind::Repeated, "v"));
+        assert_eq!(known.outcome(&c, "v"), Some(event(4, EventKind::Repeated, "v")));
+    }
+
+    #[test]
+    fn the_oldest_are_forgotten_and_nothing_is_left_of_a_conversation() {
+        let known = Conversations::new(3);
+        for number in 0..10 {
+            let turn_id = number.to_string();
+            known
+                .note(key(&(number % 5).to_string()), event(number, EventKind::Response, &turn_id));
+        }
+        let state = known.lock();
+        assert_eq!((state.conversations.len(), state.order.len()), (3, 3));
+        drop(state);
+        assert_eq!(known.outcome(&key("1"), "6"), None);
+        assert!(known.outcome(&key("4"), "9").is_some());
+    }
+
+    #[test]
+    fn who_listens_hears_what_came_after_and_what_comes() {
+        let known = Conversations::new(10);
+        for number in 0..3 {
+            known.note(key("c"), event(number, EventKind::Response, "t"));
+        }
+        let (missed, mut events) = known.listen(&key("c"), Some("1"));
+        assert_eq!(missed, [event(2, EventKind::Response, "t")]);
+        assert_eq!(known.listen(&key("c"), Some("lost")).0, []);
+        known.note(key("d"), event(3, EventKind::Response, "t"));
+        known.note(key("c"), event(4, EventKind::Response, "t"));
+        assert_eq!(events.try_recv().unwrap().id, "4");
+    }
+
+    #[test]
+    fn the_first_outcome_may_be_read_behind_that_of_a_repeat() {
+        let known = Conversations::new(10);
+        let c = key("c");
+        known.note(c.clone(), event(0, EventKind::Repeated, "t"));
+        let waited = block(async {
+            let waiting = known.wait(&c, "t", Duration::from_secs(60));
+            let reading = async {
+                tokio::task::yield_now().await;
+                known.note(c.clone(), event(1, EventKind::Response, "t"));
+            };
+            tokio::join!(waiting, reading).0
+        });
+        assert_eq!(waited, Some(event(1, EventKind::Response, "t")));
+        known.note(c.clone(), event(2, EventKind::Repeated, "u"));
+        let waited = block(known.wait(&c, "u", Duration::from_millis(1)));
+        assert_eq!(waited, Some(event(2, EventKind::Repeated, "u")), "it is all that is known");
+    }
+
+    #[test]
+    fn an_outcome_is_waited_for_and_not_for_ever() {
+        let known = Arc::new(Conversations::new(1));
+        let late = block(known.wait(&key("c"), "t", Duration::from_millis(1)));
+        assert_eq!(late, None);
+        let writer = Arc::clone(&known);
+        let waited = block(async {
+            let key_of_c = key("c");
+            let waiting = known.wait(&key_of_c, "t", Duration::from_secs(60));
+            let writing = async {
+                tokio::task::yield_now().await;
+                writer.note(key("c"), event(0, EventKind::Response, "other"));
+                writer.note(key("c"), event(1, EventKind::Response, "t"));
+                writer.note(key("x"), event(2, EventKind::Response, "t"));
+            };
+            tokio::join!(waiting, writing).0
+        });
+        assert_eq!(waited, Some(event(1, EventKind::Response, "t")));
+    }
+}

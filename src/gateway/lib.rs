@@ -1,0 +1,30 @@
+//! The gateway: HTTP in front of the topics, for whoever does not speak Kafka.
+//!
+//! ```text
+//!  POST turn ──▶ access ──▶ writing ──▶ turns ─ ─ ─ ▶ turnstream run
+//!     ▲                                                     │
+//!     └── conversations ◀── following ◀── responses, recorded, dead-letters, conversations
+//!  events ◀─────┘
+//! ```
+//!
+//! It is a process of its own beside the engine, with as many copies as wanted: none of them keeps
+//! anything that the log does not have. A copy reads all committed outcomes of the last minutes, so that a
+//! client may ask any of them, and may send a turn again to another. What makes a turn count once is its id,
+//! which the engine remembers.
+//!
+//! Reading order is the order of a request: [`server`], `access`, `turns` and `chat`, `writing`,
+//! `conversations`, `following`, `events`.
+
+mod access;
+mod chat;
+pub mod config;
+mod conversations;
+mod events;
+mod failure;
+mod following;
+pub mod server;
+mod turns;
+mod writing;
+
+pub use config::GatewayConfig;
+pub use server::{GatewayError, GatewayTopics, serve};

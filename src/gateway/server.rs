@@ -1,0 +1,164 @@
+//! The gateway as a process: its threads, its routes and its end.
+
+use std::future::poll_fn;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::channel;
+use std::task::Poll;
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use axum::Router;
+use axum::extract::DefaultBodyLimit;
+use axum::http::{HeaderName, HeaderValue, Method, header};
+use axum::routing::{get, post};
+use tokio::net::TcpListener;
+use tower_http::cors::CorsLayer;
+use turnstream_log::write::Writer;
+use turnstream_log::{Follower, LogError, Topic};
+use turnstream_ports::partitioner::Partitioner;
+use turnstream_schemas::ScopeKind;
+
+use crate::access::Access;
+use crate::config::{GatewayConfig, GatewayRefused};
+use crate::conversations::Conversations;
+use crate::following::follow;
+use crate::turns::{self, Gateway};
+use crate::writing::{OpenWriter, Writing, write_all};
+use crate::{chat, events};
+
+/// How often the server looks whether it is to stop.
+const LOOK: Duration = Duration::from_millis(100);
+
+/// The gateway's side of the log.
+pub struct GatewayTopics {
+    /// The topics of outcomes, each from where it is to be read.
+    pub outcomes: Vec<(Topic, Box<dyn Follower>)>,
+    /// Opens the topic of turns to write to it.
+    pub turns: Box<dyn Fn() -> Result<Box<dyn Writer>, LogError> + Send>,
+    /// How clients place keys on partitions.
+    pub partitioner: Partitioner,
+    /// What a scope is.
+    pub scope: ScopeKind,
+}
+
+/// Why the gateway does not serve.
+#[derive(Debug, thiserror::Error)]
+pub enum GatewayError {
+    /// Its configuration.
+    #[error("gateway: {0}")]
+    Config(#[from] GatewayRefused),
+    /// The address cannot be bound, or no thread started.
+    #[error("gateway.address = `{address}`: {source}; name one of this machine whose port is free")]
+    Bind {
+        /// The address.
+        address: String,
+        /// The error of the system.
+        source: std::io::Error,
+    },
+    /// The log.
+    #[error(transparent)]
+    Log(#[from] LogError),
+}
+
+/// Serves until `stop` is set; calls `ready` with the bound address once it does.
+///
+/// # Errors
+/// [`GatewayError`], also if a reader of the log ends while it serves.
+pub fn serve(
+    config: &GatewayConfig,
+    topics: GatewayTopics,
+    stop: &Arc<AtomicBool>,
+    ready: impl FnOnce(std::net::SocketAddr),
+) -> Result<(), GatewayError> {
+    let address = config.check()?;
+    let bound = |source| GatewayError::Bind { address: config.address.clone(), source };
+    let GatewayTopics { outcomes, turns, partitioner, scope } = topics;
+    let turns: OpenWriter = turns;
+    let writer = turns()?;
+    let listener = std::net::TcpListener::bind(address).map_err(bound)?;
+    listener.set_nonblocking(true).map_err(bound)?;
+    let address = listener.local_addr().map_err(bound)?;
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_io().enable_time().build();
+    let runtime = runtime.map_err(bound)?;
+
+    let conversations = Arc::new(Conversations::new(config.max_outcomes));
+    let (behind, caught_up) = channel();
+    let readers: Vec<JoinHandle<Result<(), LogError>>> = outcomes
+        .into_iter()
+        .map(|(topic, follower)| {
+            let (conversations, stop) = (Arc::clone(&conversations), Arc::clone(stop));
+            let behind = behind.clone();
+            std::thread::spawn(move || follow(topic, follower, &conversations, &stop, behind))
+        })
+        .collect();
+    drop(behind);
+    // Otherwise a turn that was answered before could seem new. Ends too if a reader does.
+    let _: Result<(), _> = caught_up.recv();
+    let (sender, records) = channel();
+    let writing =
+        std::thread::spawn(move || write_all(&records, Some(writer), &turns, partitioner));
+    let gateway = Arc::new(Gateway {
+        access: Access::new(config),
+        conversations,
+        writing: Writing(sender),
+        scope,
+        wait: Duration::from_millis(config.wait_ms),
+    });
+    let served = runtime.block_on(async {
+        let listener = TcpListener::from_std(listener)?;
+        ready(address);
+        let over = async {
+            let mut look = tokio::time::interval(LOOK);
+            // A reader that ended has something to say.
+            let is_over =
+                || stop.load(Ordering::Relaxed) || readers.iter().any(JoinHandle::is_finished);
+            poll_fn(|context| match is_over() {
+                true => Poll::Ready(()),
+                false => {
+                    while look.poll_tick(context).is_ready() {}
+                    Poll::Pending
+                }
+            })
+            .await;
+        };
+        tokio::select! {
+            served = axum::serve(listener, routes(config, gateway)).into_future() => served,
+            // Streams are cut off, so that no client delays the end.
+            () = over => Ok(()),
+        }
+    });
+    stop.store(true, Ordering::Relaxed);
+    // What waits for outcomes is gone with the runtime, and so is the last sender.
+    drop(runtime);
+    let mut ended = Ok(());
+    for reader in readers {
+        let reader = reader.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+        ended = ended.and(reader);
+    }
+    writing.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+    served.map_err(bound)?;
+    Ok(ended?)
+}
+
+fn routes(config: &GatewayConfig, gateway: Arc<Gateway>) -> Router {
+    let origins: Vec<HeaderValue> =
+        config.allowed_origins.iter().filter_map(|origin| origin.parse().ok()).collect();
+    let named =
+        [HeaderName::from_static("x-conversation-id"), HeaderName::from_static("last-event-id")];
+    let headers = [header::AUTHORIZATION, header::CONTENT_TYPE].into_iter().chain(named);
+    let cors = CorsLayer::new()
+        .allow_origin(origins)
+        .allow_methods([Method::GET, Method::POST])
+        .allow_headers(headers.collect::<Vec<_>>());
+    Router::new()
+        .route("/v1/conversations/{conversation}/turns", post(turns::post))
+        .route("/v1/conversations/{conversation}/turns/{turn}", get(turns::get))
+        .route("/v1/conversations/{conversation}/events", get(events::get))
+        .route("/v1/conversations/{conversation}/{directive}", post(turns::direct))
+        .route("/v1/chat/completions", post(chat::complete))
+        .route("/v1/models", get(chat::models))
+        .layer(DefaultBodyLimit::max(config.max_body_bytes))
+        .layer(cors)
+        .with_state(gateway)
+}

@@ -1,0 +1,213 @@
+//! Turns and directives by HTTP: a client sends one, and gets its outcome.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::body::Bytes;
+use axum::extract::{Path, State};
+use axum::http::{HeaderMap, StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use serde_json::{Value, json};
+use turnstream_schemas::{
+    ConversationId, Directive, DirectiveKind, ScopeKind, Speaker, TenantId, Turn, TurnId,
+};
+
+use crate::access::{Access, Caller, DEFAULT_TENANT};
+use crate::conversations::{Conversations, Event, EventKind, Key};
+use crate::failure::{Failure, answer};
+use crate::writing::Writing;
+
+/// What all requests share.
+pub(crate) struct Gateway {
+    pub(crate) access: Access,
+    pub(crate) conversations: Arc<Conversations>,
+    pub(crate) writing: Writing,
+    pub(crate) scope: ScopeKind,
+    pub(crate) wait: Duration,
+}
+
+/// A record that is to have an outcome.
+pub(crate) struct Sent {
+    pub(crate) conversation: Key,
+    pub(crate) turn_id: String,
+    /// The key on the log: the conversation, or the user where users are scopes.
+    log_key: String,
+    value: String,
+}
+
+impl Gateway {
+    /// Writes the record, unless it was written or has an outcome, and waits for that. `None` if it does not
+    /// come in time.
+    ///
+    /// # Errors
+    /// The log does not take the record.
+    pub(crate) async fn send(&self, sent: &Sent) -> Result<Option<Event>, Failure> {
+        let Sent { conversation, turn_id, log_key, value } = sent;
+        let known = self.conversations.outcome(conversation, turn_id);
+        // What could not be served may be sent again under the same id.
+        if let Some(known) = known.filter(|known| known.kind != EventKind::DeadLetter) {
+            return Ok(Some(known));
+        }
+        if self.conversations.write(conversation, turn_id)
+            && let Err(failure) = self.writing.write(log_key, value.clone()).await
+        {
+            self.conversations.unwrite(conversation, turn_id);
+            return Err(failure);
+        }
+        Ok(self.conversations.wait(conversation, turn_id, self.wait).await)
+    }
+
+    /// A turn as the log gets it, for this caller. It gets an id, if it has none.
+    ///
+    /// # Errors
+    /// The caller may not speak so, or the turn names no user where users are scopes.
+    pub(crate) fn sent(&self, caller: &Caller, mut turn: Turn) -> Result<Sent, Failure> {
+        if turn.speaker == Speaker::System && !caller.is_agent {
+            return Err(Failure::NotAnAgent);
+        }
+        turn.tenant_id = tenant_of(caller);
+        let turn_id = turn.turn_id.get_or_insert_with(new_id).0.clone();
+        let conversation = turn.conversation_id.0.clone();
+        let user = turn.user_id.as_ref().map(|user| user.0.clone());
+        let value = serde_json::to_string(&turn).map_err(|error| unfit(&error))?;
+        self.of(caller, (conversation, user), turn_id, value)
+    }
+
+    fn of(
+        &self,
+        caller: &Caller,
+        (conversation, user): (String, Option<String>),
+        turn_id: String,
+        value: String,
+    ) -> Result<Sent, Failure> {
+        let log_key = match self.scope {
+            ScopeKind::Conversation => conversation.clone(),
+            ScopeKind::User => user.ok_or_else(|| {
+                Failure::Unfit("`user_id` is missing; turns.scope = \"user\" needs it".to_owned())
+            })?,
+        };
+        Ok(Sent { conversation: (caller.tenant.clone(), conversation), turn_id, log_key, value })
+    }
+}
+
+/// `POST /v1/conversations/{id}/turns`: a turn, without `tenant_id` and `conversation_id`.
+pub(crate) async fn post(
+    State(gateway): State<Arc<Gateway>>,
+    Path(conversation): Path<String>,
+    headers: HeaderMap,
+    body: Bytes,
+) -> Result<Response, Failure> {
+    let admitted = gateway.access.admit(&headers)?;
+    let mut value = object(&body)?;
+    value["conversation_id"] = conversation.into();
+    let speaker = value.get("speaker").cloned().unwrap_or_else(|| "user".into());
+    value["speaker"] = speaker;
+    let turn: Turn = serde_json::from_value(value).map_err(|error| unfit(&error))?;
+    let sent = gateway.sent(&admitted.caller, turn)?;
+    let outcome = gateway.send(&sent).await?;
+    Ok(outcome_or_place(outcome, &sent))
+}
+
+/// `POST /v1/conversations/{id}/takeover` and `…/release`: a directive.
+pub(crate) async fn direct(
+    State(gateway): State<Arc<Gateway>>,
+    Path((conversation, kind)): Path<(String, String)>,
+    headers: HeaderMap,
+    body: Bytes,
+) -> Result<Response, Failure> {
+    let admitted = gateway.access.admit(&headers)?;
+    let caller = &admitted.caller;
+    if !caller.is_agent {
+        return Err(Failure::NotAnAgent);
+    }
+    let kind = match kind.as_str() {
+        "takeover" => DirectiveKind::Takeover,
+        "release" => DirectiveKind::Release,
+        _ => return Ok(StatusCode::NOT_FOUND.into_response()),
+    };
+    let mut value = if body.is_empty() { json!({}) } else { object(&body)? };
+    value["kind"] = json!(kind);
+    let mut directive: Directive = serde_json::from_value(value).map_err(|error| unfit(&error))?;
+    directive.tenant_id = tenant_of(caller);
+    if gateway.scope == ScopeKind::Conversation {
+        directive.conversation_id = Some(ConversationId(conversation.clone()));
+    }
+    let turn_id = directive.turn_id.get_or_insert_with(new_id).0.clone();
+    let user = directive.user_id.as_ref().map(|user| user.0.clone());
+    let value = serde_json::to_string(&directive).map_err(|error| unfit(&error))?;
+    let sent = gateway.of(caller, (conversation, user), turn_id, value)?;
+    if gateway.scope == ScopeKind::User {
+        // A directive about a user names no conversation, so its outcome is heard in none.
+        gateway.writing.write(&sent.log_key, sent.value.clone()).await?;
+        return Ok(outcome_or_place(None, &sent));
+    }
+    let outcome = gateway.send(&sent).await?;
+    Ok(outcome_or_place(outcome, &sent))
+}
+
+/// `GET /v1/conversations/{id}/turns/{turn}`: what became of a turn.
+pub(crate) async fn get(
+    State(gateway): State<Arc<Gateway>>,
+    Path((conversation, turn_id)): Path<(String, String)>,
+    headers: HeaderMap,
+) -> Result<Response, Failure> {
+    let admitted = gateway.access.admit(&headers)?;
+    let key = (admitted.caller.tenant.clone(), conversation);
+    let outcome = match gateway.conversations.is_open(&key, &turn_id) {
+        true => gateway.conversations.wait(&key, &turn_id, gateway.wait).await,
+        false => Some(gateway.conversations.outcome(&key, &turn_id).ok_or(Failure::NoTurn)?),
+    };
+    let (log_key, value) = Default::default();
+    Ok(outcome_or_place(outcome, &Sent { conversation: key, turn_id, log_key, value }))
+}
+
+/// The outcome, or the place to ask for it.
+fn outcome_or_place(outcome: Option<Event>, sent: &Sent) -> Response {
+    let Some(event) = outcome else {
+        let Sent { conversation: (_, conversation), turn_id, .. } = sent;
+        let place =
+            format!("/v1/conversations/{}/turns/{}", escaped(conversation), escaped(turn_id));
+        let body = json!({ "conversation_id": conversation, "turn_id": turn_id });
+        let mut late = answer(StatusCode::ACCEPTED, &body);
+        if let Ok(place) = place.parse() {
+            late.headers_mut().insert(header::LOCATION, place);
+        }
+        return late;
+    };
+    let status = match event.kind {
+        EventKind::DeadLetter => StatusCode::UNPROCESSABLE_ENTITY,
+        _ => StatusCode::OK,
+    };
+    (status, [(header::CONTENT_TYPE, "application/json")], event.json.to_string()).into_response()
+}
+
+/// A segment of a path.
+fn escaped(id: &str) -> String {
+    let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-._~".contains(&byte);
+    let escape = |byte: u8| match plain(byte) {
+        true => char::from(byte).to_string(),
+        false => format!("%{byte:02X}"),
+    };
+    id.bytes().map(escape).collect()
+}
+
+/// `default` is written as no tenant, like the turns of all other clients.
+fn tenant_of(caller: &Caller) -> Option<TenantId> {
+    Some(TenantId(caller.tenant.clone())).filter(|tenant| tenant.as_str() != DEFAULT_TENANT)
+}
+
+pub(crate) fn new_id() -> TurnId {
+    TurnId(format!("{:032x}", fastrand::u128(..)))
+}
+
+fn object(body: &[u8]) -> Result<Value, Failure> {
+    let value: Value = serde_json::from_slice(body).map_err(|error| unfit(&error))?;
+    match value.is_object() {
+        true => Ok(value),
+        false => Err(Failure::Unfit("the body must be a JSON object".to_owned())),
+    }
+}
+
+pub(crate) fn unfit(error: &serde_json::Error) -> Failure {
+    Failure::Unfit(format!("the body is not as it should be: {error}"))
+}

@@ -56,6 +56,7 @@ pub struct Sequence {
     asked: Option<Box<ArrivedTurn>>,
     /// The fragments of the utterance that is being answered, or waits for more; empty where every turn is an
     /// utterance.
+    #[expect(clippy::vec_box, reason = "they come and leave in their boxes")]
     fragments: Vec<Box<ArrivedTurn>>,
     /// The signature of its query, where the turn was prepared.
     query: Option<Signature>,

@@ -205,7 +205,7 @@ impl Conversation {
             let events = self.remembered.iter().filter_map(Remembered::event);
             events.filter(|event| event.turn_id.as_deref() == Some(turn_id))
         };
-        let first = of_turn().filter(|event| event.kind != EventKind::Repeated).next_back();
+        let first = of_turn().rfind(|event| event.kind != EventKind::Repeated);
         first.or_else(|| of_turn().next_back())
     }
 

@@ -11,6 +11,7 @@ use std::time::Duration;
 use axum::Router;
 use axum::extract::DefaultBodyLimit;
 use axum::http::{HeaderName, HeaderValue, Method, header};
+use axum::response::IntoResponse;
 use axum::routing::{get, post};
 use tokio::net::TcpListener;
 use tower_http::cors::CorsLayer;
@@ -141,6 +142,13 @@ pub fn serve(
     Ok(ended?)
 }
 
+/// The requests, as OpenAPI describes them.
+const DESCRIPTION: &str = include_str!("openapi.json");
+
+async fn described() -> impl IntoResponse {
+    ([(header::CONTENT_TYPE, "application/json")], DESCRIPTION)
+}
+
 fn routes(config: &GatewayConfig, gateway: Arc<Gateway>) -> Router {
     let origins: Vec<HeaderValue> =
         config.allowed_origins.iter().filter_map(|origin| origin.parse().ok()).collect();
@@ -158,7 +166,27 @@ fn routes(config: &GatewayConfig, gateway: Arc<Gateway>) -> Router {
         .route("/v1/conversations/{conversation}/{directive}", post(turns::direct))
         .route("/v1/chat/completions", post(chat::complete))
         .route("/v1/models", get(chat::models))
+        .route("/openapi.json", get(described))
         .layer(DefaultBodyLimit::max(config.max_body_bytes))
         .layer(cors)
         .with_state(gateway)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_description_has_every_route() {
+        let description: serde_json::Value = serde_json::from_str(DESCRIPTION).unwrap();
+        let paths = description["paths"].as_object().unwrap();
+        let source = include_str!("server.rs");
+        let (source, _) = source.split_once("mod tests").unwrap();
+        let routes = source.split(".route(\"").skip(1);
+        let routes: Vec<&str> = routes.filter_map(|rest| rest.split('"').next()).collect();
+        assert_eq!(routes.len(), paths.len());
+        for route in routes {
+            assert!(paths.contains_key(route), "{route} is not described");
+        }
+    }
 }

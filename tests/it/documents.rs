@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-const DOCUMENTS: [&str; 47] = [
+const DOCUMENTS: [&str; 48] = [
     "README.md",
     "ARCHITECTURE.md",
     "CONTRIBUTING.md",
@@ -14,6 +14,7 @@ const DOCUMENTS: [&str; 47] = [
     "docs/exactly-once.md",
     "docs/explain.md",
     "docs/gate.md",
+    "docs/gateway.md",
     "docs/generation.md",
     "docs/glossary.md",
     "docs/handover.md",

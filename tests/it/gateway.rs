@@ -93,6 +93,8 @@ fn front_ends_and_desks_speak_http_and_the_log_has_it() {
     let engine = Engine::start(&config, &folder.join("run.log"));
     let door = Door::open(&config, &folder.join("gateway.log"));
 
+    let (status, description) = door.ask("GET", "/openapi.json", &[], "");
+    assert!(status == 200 && description.contains("\"openapi\": \"3.1.0\""));
     a_turn_is_answered_once(&broker, &door);
     what_cannot_be_served_says_why(&door);
     chat_completions_are_answers(&door);

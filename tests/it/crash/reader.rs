@@ -180,7 +180,7 @@ impl Readers {
         let history = follow(history, &stop, Changelog::default(), Changelog::add);
         let conversations = (&bootstrap, service.topic("conversations"));
         let conversations =
-            follow(conversations, &stop, Conversations::default(), Conversations::add);
+            follow(conversations, &stop, Conversations::default(), |all, read| all.add(&read));
         Self { stop, inputs, outcomes: outcomes.into(), traces, history, conversations }
     }
 

@@ -64,7 +64,7 @@ impl Outputs {
         }
         let rules = Rules { by_user: false, max_entries: 64, topic: "turns" };
         let mut conversations = Conversations::default();
-        self.conversations.iter().for_each(|read| conversations.add(read.clone()));
+        self.conversations.iter().for_each(|read| conversations.add(read));
         let histories = Histories::expected(self.all(), &self.inputs, &rules);
         let changes = histories.check(&changelog, &conversations);
         assert!(changes > 300, "only {changes} changes of hands");

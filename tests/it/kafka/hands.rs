@@ -42,8 +42,8 @@ pub(crate) struct Conversations(BTreeMap<String, Hands>);
 
 impl Conversations {
     /// Takes the next record of the topic.
-    pub(crate) fn add(&mut self, read: Read) {
-        let record: ConversationRecord = parse(&read);
+    pub(crate) fn add(&mut self, read: &Read) {
+        let record: ConversationRecord = parse(read);
         assert_eq!(read.key.as_deref(), Some(record.scope.as_str().as_bytes()));
         assert_eq!(record.handover.since.partition, read.partition, "{record:?}");
         assert_eq!(record.handover.holder, record.handover.reason.holder(), "{record:?}");

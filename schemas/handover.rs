@@ -4,7 +4,6 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::ids::{ConversationId, EventTime, InputId, Scope, TenantId, UserId};
-use crate::response::HandOffReason;
 
 /// Who holds a conversation: who answers its next user turn.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
@@ -17,6 +16,41 @@ pub enum Holder {
     Waiting,
     /// An agent.
     Agent,
+}
+
+/// Why a conversation is handed over to a person.
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema,
+)]
+#[serde(rename_all = "snake_case")]
+pub enum HandOffReason {
+    /// The user asked for a person.
+    Asked,
+    /// The user complains of repeated trouble, or is angry.
+    Complaint,
+    /// The user speaks of danger to people: self-harm, a threat, an emergency.
+    Safety,
+    /// Nothing was found for the user's last turns.
+    NothingFound,
+    /// Staff taught to hand over turns like this one.
+    Taught,
+}
+
+impl HandOffReason {
+    /// All reasons.
+    pub const ALL: [Self; 5] =
+        [Self::Asked, Self::Complaint, Self::Safety, Self::NothingFound, Self::Taught];
+
+    /// The name in records and metrics.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Asked => "asked",
+            Self::Complaint => "complaint",
+            Self::Safety => "safety",
+            Self::NothingFound => "nothing_found",
+            Self::Taught => "taught",
+        }
+    }
 }
 
 /// Why a conversation changed hands. The reason implies the [holder](Self::holder).

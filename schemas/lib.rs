@@ -56,7 +56,7 @@ pub use evidence::{
     RowOperation, RowsAsked, TableRow,
 };
 pub use fault::{Degraded, Fault, FaultKind};
-pub use handover::{ConversationRecord, Handover, HandoverReason, Holder};
+pub use handover::{ConversationRecord, HandOffReason, Handover, HandoverReason, Holder};
 pub use history::{
     CategoryRecord, ChainRecord, EntryKey, EntryVector, Evicted, EvictionCounts, EvictionReason,
     GroupRecord, GroupSummary, HistoryChange, HistoryEntry, Passage, RecalledTurn, RecalledVia,
@@ -72,8 +72,7 @@ pub use outcome::{DeadLetter, Header, Outcome, Recorded, RecordedReason};
 pub use plan::{Plan, SourceKind};
 pub use refinement::{RefinementRound, ScoredEvidence};
 pub use response::{
-    Action, BriefResponse, Confidence, ConfidenceKind, GateDecision, HandOffReason, KnowledgeState,
-    Response,
+    Action, BriefResponse, Confidence, ConfidenceKind, GateDecision, KnowledgeState, Response,
 };
 pub use stages::{RecordPart, Stage, StageRow};
 pub use turn::{Extra, Speaker, Turn, TurnKind};

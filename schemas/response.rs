@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 use crate::demand::Demand;
 use crate::evidence::{Citation, Evidence};
 use crate::fault::Degraded;
+use crate::handover::HandOffReason;
 use crate::history::{Evicted, RecalledTurn};
 use crate::ids::{ConversationId, InputId, ResponseId, Score, TenantId, TurnId, UserId};
 use crate::model::ModelUsed;
@@ -87,41 +88,6 @@ impl Action {
             Self::Decline => "decline",
             Self::HandOff => "hand_off",
             Self::Social => "social",
-        }
-    }
-}
-
-/// Why a conversation is handed over to a person.
-#[derive(
-    Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema,
-)]
-#[serde(rename_all = "snake_case")]
-pub enum HandOffReason {
-    /// The user asked for a person.
-    Asked,
-    /// The user complains of repeated trouble, or is angry.
-    Complaint,
-    /// The user speaks of danger to people: self-harm, a threat, an emergency.
-    Safety,
-    /// Nothing was found for the user's last turns.
-    NothingFound,
-    /// Staff taught to hand over turns like this one.
-    Taught,
-}
-
-impl HandOffReason {
-    /// All reasons.
-    pub const ALL: [Self; 5] =
-        [Self::Asked, Self::Complaint, Self::Safety, Self::NothingFound, Self::Taught];
-
-    /// The name in records and metrics.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Asked => "asked",
-            Self::Complaint => "complaint",
-            Self::Safety => "safety",
-            Self::NothingFound => "nothing_found",
-            Self::Taught => "taught",
         }
     }
 }

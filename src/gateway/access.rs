@@ -117,7 +117,7 @@ mod tests {
     #[test]
     fn without_tenants_everybody_is_let_in() {
         let access = Access::new(&GatewayConfig::default());
-        let caller = access.admit(&HeaderMap::new()).unwrap().caller.clone();
+        let caller = access.admit(&HeaderMap::new()).unwrap().caller;
         assert_eq!(caller, Caller { tenant: DEFAULT_TENANT.to_owned(), is_agent: true });
     }
 }

@@ -154,21 +154,24 @@ impl Conversations {
         let (_, mut events) = self.listen(key, None);
         let deadline = Instant::now() + most;
         let mut repeated = None;
+        // Whatever came before is remembered, and what comes from here on is heard.
+        let mut known = self.outcome(key, turn_id);
         loop {
-            // Whatever came before is remembered, and what comes from here on is heard.
-            match self.outcome(key, turn_id) {
-                Some(known) if known.kind != EventKind::Repeated => return Some(known),
-                Some(known) if repeated.is_none() => {
-                    repeated = Some((known, deadline.min(Instant::now() + FIRST_COMES_WITHIN)));
+            match known {
+                Some(first) if first.kind != EventKind::Repeated => return Some(first),
+                Some(repeat) if repeated.is_none() => {
+                    repeated = Some((repeat, deadline.min(Instant::now() + FIRST_COMES_WITHIN)));
                 }
                 _ => {}
             }
             let until = repeated.as_ref().map_or(deadline, |(_, until)| *until);
-            match tokio::time::timeout_at(until, events.recv()).await {
+            known = match tokio::time::timeout_at(until, events.recv()).await {
+                Ok(Ok(event)) => Some(event).filter(|it| it.turn_id.as_deref() == Some(turn_id)),
+                // So much was said meanwhile that it may have been among it.
+                Ok(Err(broadcast::error::RecvError::Lagged(_))) => self.outcome(key, turn_id),
                 Ok(Err(broadcast::error::RecvError::Closed)) => return None,
-                Ok(_) => {}
                 Err(_) => return repeated.map(|(repeated, _)| repeated),
-            }
+            };
         }
     }
 

@@ -1,13 +1,13 @@
 //! History: the order of a scope, what a turn recalls, and what remains of it (DH-RAG).
 //!
 //! The operator stands between ingest and the gate, and at the end of the feedback edge. Turns are
-//! exchanged here, once, by (partition, scope). The state of a scope is its entries, the ids of its last
-//! 256 turns, who holds the conversation ([`handover`]), the turn that is being answered and the inputs
-//! that wait behind it. The operator keeps it until the partition is revoked or the scope retires: in memory
-//! while the scope is busy, in the [cache](turnstream_ports::cache) while it is idle. It decides which turn goes down the flow next,
-//! recalls entries of strictly earlier inputs for it, and, when the turn comes back, updates the history
-//! and evicts entries (eq 11–14). Only this operator decides how an input ends, so it is the one place
-//! that drops late answers.
+//! exchanged here, once, by (partition, scope). The state of a scope is its entries, the ids of its
+//! last 256 turns, who holds the conversation ([`handover`]), the turn that is being answered and the
+//! inputs that wait behind it. The operator keeps it until the partition is revoked or the scope
+//! retires: in memory while the scope is busy, in the [cache](turnstream_ports::cache) while it is
+//! idle. It decides which turn goes down the flow next, recalls entries of strictly earlier inputs for
+//! it, and, when the turn comes back, updates the history and evicts entries (eq 11–14). Only this
+//! operator decides how an input ends, so it is the one place that drops late answers.
 //!
 //! The operator holds no capability: a turn waits only while another of its scope is in flight, and that
 //! one brings a capability when it comes back. Where recall uses an encoder that does not answer at once,

@@ -8,6 +8,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use tokio::sync::broadcast;
+use tokio::sync::broadcast::error::RecvError;
 use tokio::time::Instant;
 
 /// Events that a slow reader of a conversation may be behind, before it is cut off.
@@ -70,11 +71,44 @@ struct State {
     conversations: HashMap<Key, Conversation>,
     /// The conversation of each thing that is remembered, oldest first.
     order: VecDeque<Key>,
+    /// Of the conversations that somebody listens to: each takes the room of all events that one may be
+    /// behind.
+    listened: HashMap<Key, broadcast::Sender<Event>>,
 }
 
-struct Conversation {
-    remembered: VecDeque<Remembered>,
-    events: broadcast::Sender<Event>,
+/// What is remembered of a conversation, oldest first; never empty.
+#[derive(Default)]
+struct Conversation(VecDeque<Remembered>);
+
+/// Hears what is committed in a conversation.
+pub(crate) struct Listener {
+    conversations: Arc<Conversations>,
+    key: Key,
+    /// `None` only while it is dropped.
+    events: Option<broadcast::Receiver<Event>>,
+}
+
+impl Listener {
+    /// The next event, whenever it comes.
+    ///
+    /// # Errors
+    /// It is too far behind.
+    pub(crate) async fn next(&mut self) -> Result<Event, RecvError> {
+        match &mut self.events {
+            Some(events) => events.recv().await,
+            None => Err(RecvError::Closed),
+        }
+    }
+}
+
+impl Drop for Listener {
+    fn drop(&mut self) {
+        let mut state = self.conversations.lock();
+        self.events = None;
+        if state.listened.get(&self.key).is_some_and(|events| events.receiver_count() == 0) {
+            state.listened.remove(&self.key);
+        }
+    }
 }
 
 /// What is remembered of a conversation.
@@ -93,8 +127,10 @@ impl Conversations {
     /// Takes note of a record, and passes it to those who wait.
     pub(crate) fn note(&self, key: Key, event: Event) {
         let mut state = self.lock();
-        // Nobody may be listening.
-        let _ = state.of(&key).events.send(event.clone());
+        if let Some(listened) = state.listened.get(&key) {
+            // Those who listened may be going just now.
+            let _ = listened.send(event.clone());
+        }
         state.remember(key, Remembered::Event(event), self.most);
     }
 
@@ -111,7 +147,7 @@ impl Conversations {
     /// Takes back that a turn was written.
     pub(crate) fn unwrite(&self, key: &Key, turn_id: &str) {
         if let Some(of) = self.lock().conversations.get_mut(key) {
-            of.remembered.iter_mut().for_each(|it| {
+            of.0.iter_mut().for_each(|it| {
                 if matches!(it, Remembered::Written(id) if id == turn_id) {
                     *it = Remembered::Written(String::new());
                 }
@@ -135,22 +171,30 @@ impl Conversations {
     /// Listens to a conversation: the events behind the one with this id, if it is remembered, and those to
     /// come.
     pub(crate) fn listen(
-        &self,
+        self: &Arc<Self>,
         key: &Key,
         after: Option<&str>,
-    ) -> (Vec<Event>, broadcast::Receiver<Event>) {
+    ) -> (Vec<Event>, Listener) {
         let mut state = self.lock();
-        let of = state.of(key);
-        let events = || of.remembered.iter().filter_map(Remembered::event);
-        let missed = match after.and_then(|id| events().position(|event| event.id == id)) {
-            Some(at) => events().skip(at + 1).cloned().collect(),
-            None => Vec::new(),
-        };
-        (missed, of.events.subscribe())
+        let remembered = state.conversations.get(key).into_iter().flat_map(|of| &of.0);
+        let events = remembered.filter_map(Remembered::event);
+        let mut behind = events.skip_while(|event| after != Some(event.id.as_str()));
+        // The one that was seen.
+        behind.next();
+        let missed = behind.cloned().collect();
+        let listened = state.listened.entry(key.clone());
+        let listened = listened.or_insert_with(|| broadcast::Sender::new(MOST_BEHIND));
+        let events = Some(listened.subscribe());
+        (missed, Listener { conversations: Arc::clone(self), key: key.clone(), events })
     }
 
     /// Waits for the outcome of a turn; `None` if it does not come in time.
-    pub(crate) async fn wait(&self, key: &Key, turn_id: &str, most: Duration) -> Option<Event> {
+    pub(crate) async fn wait(
+        self: &Arc<Self>,
+        key: &Key,
+        turn_id: &str,
+        most: Duration,
+    ) -> Option<Event> {
         let (_, mut events) = self.listen(key, None);
         let deadline = Instant::now() + most;
         let mut repeated = None;
@@ -165,11 +209,11 @@ impl Conversations {
                 _ => {}
             }
             let until = repeated.as_ref().map_or(deadline, |(_, until)| *until);
-            known = match tokio::time::timeout_at(until, events.recv()).await {
+            known = match tokio::time::timeout_at(until, events.next()).await {
                 Ok(Ok(event)) => Some(event).filter(|it| it.turn_id.as_deref() == Some(turn_id)),
                 // So much was said meanwhile that it may have been among it.
-                Ok(Err(broadcast::error::RecvError::Lagged(_))) => self.outcome(key, turn_id),
-                Ok(Err(broadcast::error::RecvError::Closed)) => return None,
+                Ok(Err(RecvError::Lagged(_))) => self.outcome(key, turn_id),
+                Ok(Err(RecvError::Closed)) => return None,
                 Err(_) => return repeated.map(|(repeated, _)| repeated),
             };
         }
@@ -181,21 +225,14 @@ impl Conversations {
 }
 
 impl State {
-    fn of(&mut self, key: &Key) -> &mut Conversation {
-        self.conversations.entry(key.clone()).or_insert_with(|| Conversation {
-            remembered: VecDeque::new(),
-            events: broadcast::Sender::new(MOST_BEHIND),
-        })
-    }
-
     fn remember(&mut self, key: Key, what: Remembered, most: usize) {
-        self.of(&key).remembered.push_back(what);
+        self.conversations.entry(key.clone()).or_default().0.push_back(what);
         self.order.push_back(key);
         while self.order.len() > most {
             let Some(oldest) = self.order.pop_front() else { break };
             let Some(of) = self.conversations.get_mut(&oldest) else { continue };
-            of.remembered.pop_front();
-            if of.remembered.is_empty() && of.events.receiver_count() == 0 {
+            of.0.pop_front();
+            if of.0.is_empty() {
                 self.conversations.remove(&oldest);
             }
         }
@@ -205,7 +242,7 @@ impl State {
 impl Conversation {
     fn outcome(&self, turn_id: &str) -> Option<&Event> {
         let of_turn = || {
-            let events = self.remembered.iter().filter_map(Remembered::event);
+            let events = self.0.iter().filter_map(Remembered::event);
             events.filter(|event| event.turn_id.as_deref() == Some(turn_id))
         };
         let first = of_turn().rfind(|event| event.kind != EventKind::Repeated);
@@ -213,7 +250,7 @@ impl Conversation {
     }
 
     fn is_open(&self, turn_id: &str) -> bool {
-        let last = self.remembered.iter().rev().find(|it| match it {
+        let last = self.0.iter().rev().find(|it| match it {
             Remembered::Event(event) => event.turn_id.as_deref() == Some(turn_id),
             Remembered::Written(id) => id == turn_id,
         });
@@ -281,6 +318,7 @@ mod tests {
         }
         let state = known.lock();
         assert_eq!((state.conversations.len(), state.order.len()), (3, 3));
+        assert!(state.listened.is_empty());
         drop(state);
         assert_eq!(known.outcome(&key("1"), "6"), None);
         assert!(known.outcome(&key("4"), "9").is_some());
@@ -288,7 +326,7 @@ mod tests {
 
     #[test]
     fn who_listens_hears_what_came_after_and_what_comes() {
-        let known = Conversations::new(10);
+        let known = Arc::new(Conversations::new(10));
         for number in 0..3 {
             known.note(key("c"), event(number, EventKind::Response, "t"));
         }
@@ -297,12 +335,17 @@ mod tests {
         assert_eq!(known.listen(&key("c"), Some("lost")).0, []);
         known.note(key("d"), event(3, EventKind::Response, "t"));
         known.note(key("c"), event(4, EventKind::Response, "t"));
-        assert_eq!(events.try_recv().unwrap().id, "4");
+        assert_eq!(block(events.next()).unwrap().id, "4");
+        assert_eq!(known.lock().listened.len(), 1, "the others have gone");
+        (0..300).for_each(|at| known.note(key("c"), event(at, EventKind::Response, "t")));
+        assert!(matches!(block(events.next()), Err(RecvError::Lagged(_))), "too slow");
+        drop(events);
+        assert!(known.lock().listened.is_empty());
     }
 
     #[test]
     fn the_first_outcome_may_be_read_behind_that_of_a_repeat() {
-        let known = Conversations::new(10);
+        let known = Arc::new(Conversations::new(10));
         let c = key("c");
         known.note(c.clone(), event(0, EventKind::Repeated, "t"));
         let waited = block(async {

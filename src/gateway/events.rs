@@ -28,10 +28,10 @@ pub(crate) async fn get(
     let admitted = gateway.access.admit(&headers)?;
     let after = headers.get("last-event-id").and_then(|id| id.to_str().ok());
     let key = (admitted.caller.tenant.clone(), conversation);
-    let (missed, receiver) = gateway.conversations.listen(&key, after);
+    let (missed, listener) = gateway.conversations.listen(&key, after);
     // The request counts among the tenant's as long as the stream is open.
-    let coming = stream::unfold((receiver, admitted), async |(mut receiver, admitted)| {
-        receiver.recv().await.ok().map(|event| (event, (receiver, admitted)))
+    let coming = stream::unfold((listener, admitted), async |(mut listener, admitted)| {
+        listener.next().await.ok().map(|event| (event, (listener, admitted)))
     });
     let events = stream::iter(missed).chain(coming).map(|event| Ok::<_, Infallible>(sse(&event)));
     let keep = KeepAlive::new().interval(SIGN_OF_LIFE);

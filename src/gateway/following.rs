@@ -34,7 +34,11 @@ pub(crate) fn follow(
         for record in follower.poll(WAIT)? {
             match event(topic, &record) {
                 Some((key, event)) => conversations.note(key, event),
-                None => tracing::debug!(?topic, offset = record.offset, "of no conversation"),
+                None => tracing::debug!(
+                    topic = topic.name(),
+                    offset = record.offset,
+                    "of no conversation"
+                ),
             }
         }
     }

@@ -58,14 +58,15 @@ pub fn execute(args: &GatewayArgs, out: &mut dyn Write) -> anyhow::Result<()> {
         let follower = kafka::follow_since(&kafka, topic, Some(since_ms.max(0)))?;
         outcomes.push((topic, Box::new(follower)));
     }
-    let conversations =
-        kafka::follow_if_there(&kafka, Topic::Conversations, Some(since_ms.max(0)))?;
+    // All of it, since who waits may have waited for long.
+    let conversations = kafka::follow_if_there(&kafka, Topic::Conversations, None)?;
     outcomes
         .extend(conversations.map(|it| (Topic::Conversations, Box::new(it) as Box<dyn Follower>)));
     let turns =
         move || -> Result<_, LogError> { Ok(Box::new(kafka::write(&kafka, Topic::Turns)?) as _) };
     let topics = GatewayTopics {
         outcomes,
+        since_ms,
         turns: Box::new(turns),
         partitioner: config.turns.partitioner,
         scope: config.turns.scope,

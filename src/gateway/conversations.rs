@@ -3,7 +3,7 @@
 //! Bounded by the number of outcomes, the oldest of which are forgotten first, whatever conversation they
 //! are of. Nothing here is more than the log has.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -21,6 +21,11 @@ const FIRST_COMES_WITHIN: Duration = Duration::from_secs(1);
 /// A conversation: its tenant and its id.
 pub(crate) type Key = (String, String);
 
+/// What the agent desks of a tenant listen to.
+pub(crate) fn desks_of(tenant: &str) -> Key {
+    (tenant.to_owned(), String::new())
+}
+
 /// What became of a turn, or of a conversation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum EventKind {
@@ -33,7 +38,10 @@ pub(crate) enum EventKind {
     /// The turn could not be served.
     DeadLetter,
     /// The conversation changed hands.
-    Conversation,
+    Conversation {
+        /// Whether its user waits for an agent from then on.
+        waits: bool,
+    },
 }
 
 impl EventKind {
@@ -43,7 +51,7 @@ impl EventKind {
             Self::Response => "response",
             Self::Recorded | Self::Repeated => "recorded",
             Self::DeadLetter => "dead_letter",
-            Self::Conversation => "conversation",
+            Self::Conversation { .. } => "conversation",
         }
     }
 }
@@ -74,6 +82,33 @@ struct State {
     /// Of the conversations that somebody listens to: each takes the room of all events that one may be
     /// behind.
     listened: HashMap<Key, broadcast::Sender<Event>>,
+    waiting: Waiting,
+}
+
+/// The conversations whose users wait for an agent, in the order in which they began to.
+#[derive(Default)]
+struct Waiting {
+    begun: u64,
+    records: BTreeMap<u64, (Key, Event)>,
+    places: HashMap<Key, u64>,
+}
+
+impl Waiting {
+    fn note(&mut self, key: &Key, event: &Event, most: usize) {
+        let EventKind::Conversation { waits } = event.kind else { return };
+        if let Some(place) = self.places.remove(key) {
+            self.records.remove(&place);
+        }
+        if waits {
+            self.begun += 1;
+            self.places.insert(key.clone(), self.begun);
+            self.records.insert(self.begun, (key.clone(), event.clone()));
+        }
+        while self.records.len() > most {
+            let Some((_, (oldest, _))) = self.records.pop_first() else { break };
+            self.places.remove(&oldest);
+        }
+    }
 }
 
 /// What is remembered of a conversation, oldest first; never empty.
@@ -124,9 +159,29 @@ impl Conversations {
         Self { state: Mutex::default(), most: most.max(1) }
     }
 
-    /// Takes note of a record, and passes it to those who wait.
+    /// Takes note of a record that is older than what is remembered: only of whose users wait.
+    pub(crate) fn note_old(&self, key: &Key, event: &Event) {
+        self.lock().waiting.note(key, event, self.most);
+    }
+
+    /// The records of the tenant's conversations whose users wait for an agent, the longest wait first.
+    pub(crate) fn waiting(&self, tenant: &str) -> Vec<Arc<str>> {
+        let state = self.lock();
+        let records = state.waiting.records.values();
+        let of_tenant = records.filter(|((of, _), _)| of == tenant);
+        of_tenant.map(|(_, event)| Arc::clone(&event.json)).collect()
+    }
+
+    /// Takes note of a record, and passes it to those who wait. A change of hands is also heard by who listens
+    /// to the conversation without an id, which is none.
     pub(crate) fn note(&self, key: Key, event: Event) {
         let mut state = self.lock();
+        state.waiting.note(&key, &event, self.most);
+        if let EventKind::Conversation { .. } = event.kind
+            && let Some(desks) = state.listened.get(&desks_of(&key.0))
+        {
+            let _ = desks.send(event.clone());
+        }
         if let Some(listened) = state.listened.get(&key) {
             // Those who listened may be going just now.
             let _ = listened.send(event.clone());
@@ -341,6 +396,26 @@ mod tests {
         assert!(matches!(block(events.next()), Err(RecvError::Lagged(_))), "too slow");
         drop(events);
         assert!(known.lock().listened.is_empty());
+    }
+
+    #[test]
+    fn desks_hear_who_waits_and_can_ask() {
+        let known = Arc::new(Conversations::new(2));
+        let hands = |number: usize, waits: bool| Event {
+            turn_id: None,
+            ..event(number, EventKind::Conversation { waits }, "")
+        };
+        let (_, mut desk) = known.listen(&desks_of("default"), None);
+        known.note_old(&key("old"), &hands(1, true));
+        known.note(key("c"), hands(2, true));
+        known.note(("other".to_owned(), "c".to_owned()), hands(3, true));
+        let waiting =
+            || known.waiting("default").iter().map(|it| it.to_string()).collect::<Vec<_>>();
+        assert_eq!(waiting(), ["{\"number\":2}"], "two are kept, and the oldest went");
+        known.note(key("c"), hands(4, false));
+        assert!(waiting().is_empty() && known.waiting("other").len() == 1);
+        let heard = [block(desk.next()).unwrap().id, block(desk.next()).unwrap().id];
+        assert_eq!(heard, ["2", "4"], "of its tenant, and nothing old");
     }
 
     #[test]

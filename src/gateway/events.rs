@@ -5,14 +5,16 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::extract::{Path, State};
-use axum::http::HeaderMap;
+use axum::http::{HeaderMap, StatusCode};
 use axum::response::sse::{Event as Sse, KeepAlive};
 use axum::response::{IntoResponse, Response};
 use futures_util::StreamExt as _;
 use futures_util::stream;
+use serde_json::{Value, json};
 
-use crate::conversations::Event;
-use crate::failure::Failure;
+use crate::access::Admitted;
+use crate::conversations::{Event, Key, desks_of};
+use crate::failure::{Failure, answer};
 use crate::turns::Gateway;
 
 /// How often a silent stream says that it is there, so that nothing between takes it for dead.
@@ -28,14 +30,45 @@ pub(crate) async fn get(
     let admitted = gateway.access.admit(&headers)?;
     let after = headers.get("last-event-id").and_then(|id| id.to_str().ok());
     let key = (admitted.caller.tenant.clone(), conversation);
-    let (missed, listener) = gateway.conversations.listen(&key, after);
+    Ok(streamed(&gateway, admitted, &key, after))
+}
+
+/// `GET /v1/waiting`: the conversations whose users wait for an agent, the longest wait first.
+pub(crate) async fn waiting(
+    State(gateway): State<Arc<Gateway>>,
+    headers: HeaderMap,
+) -> Result<Response, Failure> {
+    let admitted = admit_desk(&gateway, &headers)?;
+    let waiting = gateway.conversations.waiting(&admitted.caller.tenant);
+    let waiting: Vec<Value> =
+        waiting.iter().filter_map(|record| serde_json::from_str(record).ok()).collect();
+    Ok(answer(StatusCode::OK, &json!({ "waiting": waiting })))
+}
+
+/// `GET /v1/waiting/events`: every change of hands of the tenant's conversations, from now on.
+pub(crate) async fn of_desk(
+    State(gateway): State<Arc<Gateway>>,
+    headers: HeaderMap,
+) -> Result<Response, Failure> {
+    let admitted = admit_desk(&gateway, &headers)?;
+    let key = desks_of(&admitted.caller.tenant);
+    Ok(streamed(&gateway, admitted, &key, None))
+}
+
+fn admit_desk(gateway: &Gateway, headers: &HeaderMap) -> Result<Admitted, Failure> {
+    let admitted = gateway.access.admit(headers)?;
+    if admitted.caller.is_agent { Ok(admitted) } else { Err(Failure::NotAnAgent) }
+}
+
+fn streamed(gateway: &Gateway, admitted: Admitted, key: &Key, after: Option<&str>) -> Response {
+    let (missed, listener) = gateway.conversations.listen(key, after);
     // The request counts among the tenant's as long as the stream is open.
     let coming = stream::unfold((listener, admitted), async |(mut listener, admitted)| {
         listener.next().await.ok().map(|event| (event, (listener, admitted)))
     });
     let events = stream::iter(missed).chain(coming).map(|event| Ok::<_, Infallible>(sse(&event)));
     let keep = KeepAlive::new().interval(SIGN_OF_LIFE);
-    Ok(axum::response::Sse::new(events).keep_alive(keep).into_response())
+    axum::response::Sse::new(events).keep_alive(keep).into_response()
 }
 
 fn sse(event: &Event) -> Sse {

@@ -14,7 +14,7 @@ use crate::conversations::{Conversations, Event, EventKind, Key};
 /// How long a reader waits for records before it looks whether it is to stop.
 const WAIT: Duration = Duration::from_millis(100);
 
-/// Reads a topic of outcomes until `stop` is set. Drops `behind` once it has read what was committed at
+/// Reads a topic of outcomes until `stop` is set; what is older than `since_ms` is not remembered. Drops `behind` once it has read what was committed at
 /// its start.
 ///
 /// # Errors
@@ -22,7 +22,7 @@ const WAIT: Duration = Duration::from_millis(100);
 pub(crate) fn follow(
     topic: Topic,
     mut follower: Box<dyn Follower>,
-    conversations: &Conversations,
+    (conversations, since_ms): (&Conversations, i64),
     stop: &AtomicBool,
     behind: Sender<()>,
 ) -> Result<(), LogError> {
@@ -33,6 +33,9 @@ pub(crate) fn follow(
         }
         for record in follower.poll(WAIT)? {
             match event(topic, &record) {
+                Some((key, event)) if record.time_ms < Some(since_ms) => {
+                    conversations.note_old(&key, &event);
+                }
                 Some((key, event)) => conversations.note(key, event),
                 None => tracing::debug!(
                     topic = topic.name(),
@@ -54,7 +57,9 @@ fn event(topic: Topic, record: &Record) -> Option<(Key, Event)> {
                 serde_json::from_slice(record.value.as_deref()?).ok()?;
             let kind = match topic {
                 Topic::Responses => EventKind::Response,
-                Topic::Conversations => EventKind::Conversation,
+                Topic::Conversations => EventKind::Conversation {
+                    waits: value.get("holder").is_some_and(|holder| holder == "waiting"),
+                },
                 _ if value.get("reason").is_some_and(|reason| reason == "duplicate_of") => {
                     EventKind::Repeated
                 }
@@ -68,7 +73,7 @@ fn event(topic: Topic, record: &Record) -> Option<(Key, Event)> {
     let key = (tenant, text("conversation_id")?);
     let turn_id = text("turn_id");
     let mut told = Map::new();
-    if kind != EventKind::Conversation {
+    if !matches!(kind, EventKind::Conversation { .. }) {
         told.insert("outcome".to_owned(), kind.name().into());
     }
     told.extend(value);
@@ -145,7 +150,7 @@ mod tests {
         let (key, kind, turn_id, value) = told(Topic::Conversations, &record(handed)).unwrap();
         assert_eq!(
             (key, kind, turn_id),
-            (("harbour".into(), "c-7".into()), EventKind::Conversation, None)
+            (("harbour".into(), "c-7".into()), EventKind::Conversation { waits: true }, None)
         );
         assert_eq!(value["holder"], "waiting");
         assert_eq!(told(Topic::Recorded, &record("{}")), None);

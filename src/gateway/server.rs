@@ -33,8 +33,10 @@ const LOOK: Duration = Duration::from_millis(100);
 
 /// The gateway's side of the log.
 pub struct GatewayTopics {
-    /// The topics of outcomes, each from where it is to be read.
+    /// The topics of outcomes, from `since_ms` on, and the whole topic of conversations.
     pub outcomes: Vec<(Topic, Box<dyn Follower>)>,
+    /// The log's time from which on outcomes are remembered, in milliseconds since 1970.
+    pub since_ms: i64,
     /// Opens the topic of turns to write to it.
     pub turns: Box<dyn Fn() -> Result<Box<dyn Writer>, LogError> + Send>,
     /// How clients place keys on partitions.
@@ -74,7 +76,7 @@ pub fn serve(
 ) -> Result<(), GatewayError> {
     let address = config.check()?;
     let bound = |source| GatewayError::Bind { address: config.address.clone(), source };
-    let GatewayTopics { outcomes, turns, partitioner, scope } = topics;
+    let GatewayTopics { outcomes, since_ms, turns, partitioner, scope } = topics;
     let turns: OpenWriter = turns;
     let writer = turns()?;
     let listener = std::net::TcpListener::bind(address).map_err(bound)?;
@@ -90,7 +92,9 @@ pub fn serve(
         .map(|(topic, follower)| {
             let (conversations, stop) = (Arc::clone(&conversations), Arc::clone(stop));
             let behind = behind.clone();
-            std::thread::spawn(move || follow(topic, follower, &conversations, &stop, behind))
+            std::thread::spawn(move || {
+                follow(topic, follower, (&conversations, since_ms), &stop, behind)
+            })
         })
         .collect();
     drop(behind);
@@ -164,6 +168,8 @@ fn routes(config: &GatewayConfig, gateway: Arc<Gateway>) -> Router {
         .route("/v1/conversations/{conversation}/turns/{turn}", get(turns::get))
         .route("/v1/conversations/{conversation}/events", get(events::get))
         .route("/v1/conversations/{conversation}/{directive}", post(turns::direct))
+        .route("/v1/waiting", get(events::waiting))
+        .route("/v1/waiting/events", get(events::of_desk))
         .route("/v1/chat/completions", post(chat::complete))
         .route("/v1/models", get(chat::models))
         .route("/openapi.json", get(described))

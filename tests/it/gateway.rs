@@ -169,9 +169,18 @@ fn a_desk_hears_and_takes_over(door: &Door) {
     let events = door.request("GET", "/v1/conversations/desk/events", &[], "");
     let mut lines = BufReader::new(events).lines().map(|line| line.expect("a line"));
     lines.find(String::is_empty).expect("the head ends");
+    let desks = door.request("GET", "/v1/waiting/events", &[], "");
+    let asks = door.say("desk", "u0", "Can I talk to someone, please?").1;
+    assert_eq!(asks["action"], "hand_off", "{asks}");
+    let mut desks = BufReader::new(desks).lines().map(|line| line.expect("a line"));
+    let came = desks.find_map(|line| line.strip_prefix("data: ").map(str::to_owned));
+    assert!(came.as_ref().is_some_and(|came| came.contains("\"waiting\"")), "{came:?}");
+    let waiting = || door.ask("GET", "/v1/waiting", &[], "").1;
+    assert!(waiting().contains("\"conversation_id\":\"desk\""), "{}", waiting());
     let (status, taken) = door.post("/v1/conversations/desk/takeover", &json!({ "turn_id": "d1" }));
     assert_eq!((status, &taken["reason"]), (200, &"takeover".into()), "{taken}");
     assert_eq!(door.say("desk", "u1", "Anybody there?").1["reason"], "held");
+    assert_eq!(waiting(), "{\"waiting\":[]}");
     let agent = json!({ "turn_id": "d2", "speaker": "system", "text": "Yes, Marta here." });
     assert_eq!(door.post("/v1/conversations/desk/turns", &agent).1["reason"], "system");
     let (_, released) = door.ask("POST", "/v1/conversations/desk/release", &[], "");
@@ -188,7 +197,7 @@ fn a_desk_hears_and_takes_over(door: &Door) {
     }
     let count = |what: &str| heard.iter().filter(|event| event.contains(what)).count();
     assert_eq!((count("\"holder\":\"agent\""), count("\"holder\":\"bot\"")), (1, 1), "{heard:?}");
-    assert_eq!((count("\"held\""), count("\"outcome\":\"response\"")), (1, 1), "{heard:?}");
+    assert_eq!((count("\"held\""), count("\"outcome\":\"response\"")), (1, 2), "{heard:?}");
     // Who was cut off goes on behind the last event that it saw.
     assert_eq!(door.say("desk", "u3", "Bye!").1["outcome"], "response");
     let after = format!("last-event-id: {id}");
@@ -253,6 +262,10 @@ fn tokens_tell_who_may_what(broker: &Broker, folder: &Path) {
     let turn = "/v1/conversations/c/turns/s1";
     assert_eq!(door.ask("GET", turn, &["authorization: Bearer theirs"], "").0, 404);
     assert_eq!(door.ask("GET", turn, &["authorization: Bearer front"], "").0, 200);
+    let waits = |token: &str| {
+        door.ask("GET", "/v1/waiting", &[&format!("authorization: Bearer {token}")], "").0
+    };
+    assert_eq!((waits("front"), waits("desk")), (403, 200));
     let (_, held) = ask("front", r#"{"text":"hello?"}"#);
     assert!(held.contains("\"held\""), "{held}");
     let (_, answer) = ask("theirs", r#"{"text":"hello?"}"#);

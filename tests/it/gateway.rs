@@ -170,9 +170,10 @@ fn a_desk_hears_and_takes_over(door: &Door) {
     let mut lines = BufReader::new(events).lines().map(|line| line.expect("a line"));
     lines.find(String::is_empty).expect("the head ends");
     let desks = door.request("GET", "/v1/waiting/events", &[], "");
+    let mut desks = BufReader::new(desks).lines().map(|line| line.expect("a line"));
+    desks.find(String::is_empty).expect("the head ends");
     let asks = door.say("desk", "u0", "Can I talk to someone, please?").1;
     assert_eq!(asks["action"], "hand_off", "{asks}");
-    let mut desks = BufReader::new(desks).lines().map(|line| line.expect("a line"));
     let came = desks.find_map(|line| line.strip_prefix("data: ").map(str::to_owned));
     assert!(came.as_ref().is_some_and(|came| came.contains("\"waiting\"")), "{came:?}");
     let waiting = || door.ask("GET", "/v1/waiting", &[], "").1;

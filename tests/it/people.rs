@@ -2,7 +2,7 @@
 //! to an agent none, and who asks for a person waits for one.
 
 use std::path::Path;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use serde_json::{Value, json};
 use turnstream_schemas::{
@@ -24,14 +24,17 @@ struct Desk<'a> {
 }
 
 impl Desk<'_> {
-    fn send(&self, conversation: &str, mut record: Value) {
-        record["conversation_id"] = json!(conversation);
-        let line = [conversation.as_bytes(), &[KEY_END], record.to_string().as_bytes()].concat();
-        send_lines(self.broker, &[line], &[], false);
+    fn send(&self, conversation: &str, records: impl IntoIterator<Item = Value>) {
+        let line = |mut record: Value| {
+            record["conversation_id"] = json!(conversation);
+            [conversation.as_bytes(), &[KEY_END], record.to_string().as_bytes()].concat()
+        };
+        let lines: Vec<_> = records.into_iter().map(line).collect();
+        send_lines(self.broker, &lines, &[], false);
     }
 
     fn says(&self, conversation: &str, speaker: &str, id: &str, text: &str) {
-        self.send(conversation, json!({ "speaker": speaker, "turn_id": id, "text": text }));
+        self.send(conversation, [json!({ "speaker": speaker, "turn_id": id, "text": text })]);
     }
 
     fn responses(&self, topic: &str, conversation: &str) -> Vec<Response> {
@@ -90,11 +93,14 @@ fn people_are_answered_once_or_by_people() {
 }
 
 fn three_fragments_get_one_response(desk: &mut Desk<'_>) {
-    for (id, text) in [("f1", "hi"), ("f2", "what is"), ("f3", "a violin?")] {
-        desk.says("burst", "user", id, text);
-        // As people write; kcat itself takes a moment too.
-        std::thread::sleep(Duration::from_millis(300));
-    }
+    // Written within two seconds, by their own times: how long kcat takes does not matter.
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).expect("after 1970").as_millis();
+    let fragments = [("f1", "hi"), ("f2", "what is"), ("f3", "a violin?")].into_iter().zip(0_u64..);
+    let fragments = fragments.map(|((id, text), nth)| {
+        let ms = u64::try_from(now).expect("within range") + 900 * nth;
+        json!({ "speaker": "user", "turn_id": id, "text": text, "timestamp": ms })
+    });
+    desk.send("burst", fragments);
     desk.wait("the response", |desk| !desk.responses("responses", "burst").is_empty());
     let responses = desk.responses("responses", "burst");
     let ids: Vec<&str> = responses.iter().map(|response| response.turn_id.as_str()).collect();
@@ -114,7 +120,7 @@ fn what_is_said_to_an_agent_is_held(desk: &mut Desk<'_>) {
     desk.says("agent", "system", "m1", "Hello, this is Marta.");
     desk.says("agent", "user", "u1", "The box was wet.");
     desk.says("agent", "user", "u2", "And the glass is broken.");
-    desk.send("agent", json!({ "kind": "release", "turn_id": "m2" }));
+    desk.send("agent", [json!({ "kind": "release", "turn_id": "m2" })]);
     desk.says("agent", "user", "u3", "Thanks!");
     desk.wait("the response", |desk| !desk.responses("responses", "agent").is_empty());
     let reasons: Vec<_> = desk.recorded("agent");

@@ -198,11 +198,19 @@ fn a_replay_that_was_killed_goes_on() {
     assert!(rest.history == whole.history);
 }
 
+/// Turns of each data set that are replayed in bursts.
+const BURST_TURNS: usize = 600;
+
 /// The dialogues as turns of our own, users' turns whole or in up to three fragments each. In both logs the
 /// last words of a turn have its id and time.
-fn logs_of_bursts(dialogues: &Path, folder: &Path) -> (PathBuf, PathBuf, usize) {
+fn logs_of_bursts(format: Format, log: &Path, folder: &Path) -> (PathBuf, PathBuf, usize) {
     let (mut whole, mut split, mut fragments) = (String::new(), String::new(), 0);
-    for (at, turn) in turns(dialogues).into_iter().enumerate() {
+    let items = turnstream_formats::open(format, log).expect("the log opens");
+    let turns = items.filter_map(|item| match item.expect("a dialogue") {
+        LoggedItem::Turn(logged) => Some(logged.turn),
+        LoggedItem::Raw { .. } => None,
+    });
+    for (at, turn) in turns.take(BURST_TURNS).enumerate() {
         let ms = 1_700_000_000_000 + at as i64 * 60_000;
         let turn = Turn { timestamp: Some(EventTime(ms)), ..turn };
         let line = |turn: &Turn| serde_json::to_string(turn).expect("JSON") + "\n";
@@ -237,11 +245,22 @@ fn logs_of_bursts(dialogues: &Path, folder: &Path) -> (PathBuf, PathBuf, usize) 
 
 #[test]
 fn fragments_are_answered_as_the_turn_that_they_make() {
+    let Some(file) = data() else { return };
+    let data = file.ancestors().nth(2).expect("the data's folder");
+    for (format, file) in [
+        (Format::Dailydialog, "dailydialog/validation.jsonl.gz"),
+        (Format::Multiwoz, "multiwoz21/val.jsonl.gz"),
+        (Format::Sgd, "sgd/dev.jsonl.gz"),
+    ] {
+        answered_alike(format, &data.join(file));
+    }
+}
+
+fn answered_alike(format: Format, log: &Path) {
     let folder = tempfile::tempdir().expect("a folder");
     let folder = folder.path();
-    let Some(log) = dialogues(folder, 60) else { return };
-    let (whole, split, fragments) = logs_of_bursts(&log, folder);
-    assert!(fragments > 150, "only {fragments}");
+    let (whole, split, fragments) = logs_of_bursts(format, log, folder);
+    assert!(fragments > 150, "only {fragments} of {format}");
     let config = folder.join("bursts.toml");
     std::fs::write(&config, "[turns]\nburst_ms = 1500\n").expect("written");
     let config = config.to_str().expect("text");

@@ -119,43 +119,28 @@ impl Views {
 
     /// Counts a response that was committed to a partition, brief or whole.
     pub fn insert(&mut self, partition: i32, response: &Response) {
-        self.update_action(partition, response, 1);
-        self.update_grounds(partition, response, 1);
+        if let Some(action) = response.action.map(Action::name) {
+            let reason = response.hand_off.filter(|_| response.action == Some(Action::HandOff));
+            let key = match reason {
+                Some(reason) => format!("{action}/{}", reason.name()),
+                None => action.to_owned(),
+            };
+            self.actions.insert((partition, key));
+        }
+        self.insert_trace(partition, response);
     }
 
     /// Counts what led to a response that is inserted in brief.
     pub fn insert_trace(&mut self, partition: i32, trace: &Response) {
-        self.update_grounds(partition, trace, 1);
-    }
-
-    /// Takes back a response that was counted.
-    pub fn retract(&mut self, partition: i32, response: &Response) {
-        self.update_action(partition, response, -1);
-        self.update_grounds(partition, response, -1);
-    }
-
-    fn update_action(&mut self, partition: i32, response: &Response, times: isize) {
-        let Some(action) = response.action.map(Action::name) else { return };
-        let reason = response.hand_off.filter(|_| response.action == Some(Action::HandOff));
-        let key = match reason {
-            Some(reason) => format!("{action}/{}", reason.name()),
-            None => action.to_owned(),
-        };
-        self.actions.update((partition, key), times);
-    }
-
-    fn update_grounds(&mut self, partition: i32, response: &Response, times: isize) {
-        let selected = response.evidence.iter().filter(|evidence| evidence.selected);
-        for evidence in selected {
+        for evidence in trace.evidence.iter().filter(|evidence| evidence.selected) {
             let Some(fact) = &evidence.fact else { continue };
-            let row = ((partition, evidence.id.0.clone()), fact.relation.clone());
-            self.facts.update(row, times);
+            self.facts.insert(((partition, evidence.id.0.clone()), fact.relation.clone()));
         }
-        for concept in asked(response) {
-            self.asked.update((partition, concept.to_owned()), times);
+        for concept in asked(trace) {
+            self.asked.insert((partition, concept.to_owned()));
         }
-        for concept in missing(response) {
-            self.missing.update((partition, concept.to_owned()), times);
+        for concept in missing(trace) {
+            self.missing.insert((partition, concept.to_owned()));
         }
     }
 

@@ -138,7 +138,7 @@ mod tests {
     const MINUTE: i64 = 60_000;
 
     #[test]
-    fn a_scope_changes_hands_once_for_each_reason_to() {
+    fn a_scope_changes_hands_only_to_another_holder() {
         use HandoverReason::{AgentTurn, HandOff, Release, Takeover};
         let mut record = ScopeRecord::default();
         let mut change = |reason, minute: i64, why: Option<HandOffReason>| {

@@ -72,8 +72,6 @@ fn response(answered: &AnsweredTurn) -> Response {
 #[derive(Clone, Debug)]
 enum Happening {
     AnsweredTurn(AnsweredTurn),
-    /// The response that was counted this many responses ago is taken back, where there is one.
-    Forgotten(usize),
     Changed(Statement, bool),
     StepCount,
 }
@@ -90,7 +88,6 @@ fn happening() -> impl Strategy<Value = Happening> {
         4 => answered.prop_map(|(partition, asked, missing, facts)| {
             Happening::AnsweredTurn(AnsweredTurn { partition, asked, missing, facts })
         }),
-        1 => (0..4_usize).prop_map(Happening::Forgotten),
         3 => (statement(), any::<bool>()).prop_map(|(it, stands)| Happening::Changed(it, stands)),
         2 => Just(Happening::StepCount),
     ]
@@ -146,11 +143,6 @@ proptest! {
                     Happening::AnsweredTurn(it) => {
                         views.insert(it.partition, &response(it));
                         answered.push(it.clone());
-                    }
-                    Happening::Forgotten(at) => {
-                        let Some(at) = answered.len().checked_sub(at + 1) else { continue };
-                        let it = answered.remove(at);
-                        views.retract(it.partition, &response(&it));
                     }
                     Happening::Changed(statement, stands) => {
                         let upsert =

@@ -8,7 +8,7 @@ use sha2::{Digest, Sha256};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::config::GatewayConfig;
-use crate::failure::Failure;
+use crate::failure::RequestFailure;
 
 /// The tenant of turns that name none.
 pub(crate) const DEFAULT_TENANT: &str = "default";
@@ -31,7 +31,7 @@ pub(crate) struct Caller {
 
 /// A caller whose request counts among those of the tenant until this is dropped.
 #[derive(Debug)]
-pub(crate) struct Admitted {
+pub(crate) struct AdmittedCaller {
     pub(crate) caller: Caller,
     _permit: OwnedSemaphorePermit,
 }
@@ -56,19 +56,20 @@ impl Access {
     ///
     /// # Errors
     /// The token is unknown, or the tenant asks too much at a time.
-    pub(crate) fn admit(&self, headers: &HeaderMap) -> Result<Admitted, Failure> {
+    pub(crate) fn admit(&self, headers: &HeaderMap) -> Result<AdmittedCaller, RequestFailure> {
         let caller = match self.by_token.is_empty() {
             true => Caller { tenant: DEFAULT_TENANT.to_owned(), is_agent: true },
             false => {
                 let sent = headers.get(header::AUTHORIZATION).and_then(|it| it.to_str().ok());
                 let token = sent.and_then(|sent| sent.strip_prefix("Bearer "));
                 let known = token.and_then(|token| self.by_token.get(&digest(token.trim())));
-                known.ok_or(Failure::Unknown)?.clone()
+                known.ok_or(RequestFailure::Unknown)?.clone()
             }
         };
-        let requests = self.requests.get(&caller.tenant).ok_or(Failure::Unknown)?;
-        let permit = Arc::clone(requests).try_acquire_owned().map_err(|_| Failure::TooMany)?;
-        Ok(Admitted { caller, _permit: permit })
+        let requests = self.requests.get(&caller.tenant).ok_or(RequestFailure::Unknown)?;
+        let permit =
+            Arc::clone(requests).try_acquire_owned().map_err(|_| RequestFailure::TooMany)?;
+        Ok(AdmittedCaller { caller, _permit: permit })
     }
 }
 
@@ -106,9 +107,9 @@ mod tests {
         for unknown in ["Bearer ", "Bearer fron", "front", "Basic front"] {
             assert_eq!(who(unknown), None, "{unknown}");
         }
-        assert!(matches!(access.admit(&HeaderMap::new()), Err(Failure::Unknown)));
+        assert!(matches!(access.admit(&HeaderMap::new()), Err(RequestFailure::Unknown)));
         let held = [admit("Bearer front"), admit("Bearer desk")];
-        assert!(matches!(admit("Bearer front"), Err(Failure::TooMany)), "two at a time");
+        assert!(matches!(admit("Bearer front"), Err(RequestFailure::TooMany)), "two at a time");
         assert!(who("Bearer other").is_some(), "another tenant has its own");
         drop(held);
         assert!(who("Bearer front").is_some());

@@ -19,26 +19,26 @@ use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 use turnstream_schemas::{Speaker, Turn, TurnId};
 
-use crate::access::Admitted;
-use crate::conversations::{Event, EventKind};
+use crate::access::AdmittedCaller;
+use crate::conversations::{ConversationEvent, EventKind};
 use crate::events::SIGN_OF_LIFE;
-use crate::failure::{Failure, answer};
-use crate::turns::{Gateway, Sent, new_id, unfit};
+use crate::failure::{RequestFailure, answer};
+use crate::turns::{Gateway, SentRecord, new_id, unfit};
 
 /// The one model there is.
 const MODEL: &str = "turnstream";
 
 /// The parts of a request that are read.
 #[derive(Debug, Deserialize)]
-struct Completion {
-    messages: Vec<Message>,
+struct ChatRequest {
+    messages: Vec<ChatMessage>,
     #[serde(default)]
     stream: bool,
     user: Option<String>,
 }
 
 #[derive(Debug, Deserialize)]
-struct Message {
+struct ChatMessage {
     role: String,
     #[serde(default)]
     content: Value,
@@ -48,7 +48,7 @@ struct Message {
 pub(crate) async fn models(
     State(gateway): State<Arc<Gateway>>,
     headers: HeaderMap,
-) -> Result<Response, Failure> {
+) -> Result<Response, RequestFailure> {
     gateway.access.admit(&headers)?;
     let model = json!({ "id": MODEL, "object": "model", "created": 0, "owned_by": MODEL });
     Ok(answer(StatusCode::OK, &json!({ "object": "list", "data": [model] })))
@@ -59,15 +59,15 @@ pub(crate) async fn complete(
     State(gateway): State<Arc<Gateway>>,
     headers: HeaderMap,
     body: Bytes,
-) -> Result<Response, Failure> {
+) -> Result<Response, RequestFailure> {
     let admitted = gateway.access.admit(&headers)?;
-    let asked: Completion = serde_json::from_slice(&body).map_err(|error| unfit(&error))?;
+    let asked: ChatRequest = serde_json::from_slice(&body).map_err(|error| unfit(&error))?;
     let turn = turn(&asked, &headers)?;
     let sent = gateway.sent(&admitted.caller, turn)?;
     if asked.stream {
         return Ok(streamed(gateway, admitted, sent));
     }
-    let event = gateway.send(&sent).await?.ok_or(Failure::Late)?;
+    let event = gateway.send(&sent).await?.ok_or(RequestFailure::Late)?;
     let said = said(&event)?;
     let choice = json!({
         "index": 0,
@@ -82,16 +82,16 @@ pub(crate) async fn complete(
 }
 
 /// The turn that a request asks to be answered.
-fn turn(asked: &Completion, headers: &HeaderMap) -> Result<Turn, Failure> {
+fn turn(asked: &ChatRequest, headers: &HeaderMap) -> Result<Turn, RequestFailure> {
     let header = |name: &str| headers.get(name).and_then(|value| value.to_str().ok());
     let conversation = header("x-conversation-id").or(asked.user.as_deref()).ok_or_else(|| {
-        Failure::Unfit(
+        RequestFailure::Unfit(
             "name the conversation by the header x-conversation-id, or by `user`".to_owned(),
         )
     })?;
     let last = asked.messages.last().filter(|message| message.role == "user");
     let text = last.and_then(|message| text(&message.content)).ok_or_else(|| {
-        Failure::Unfit("the last of `messages` must be a user's, with text".to_owned())
+        RequestFailure::Unfit("the last of `messages` must be a user's, with text".to_owned())
     })?;
     let mut turn = Turn::new(conversation, Speaker::User, &text);
     turn.user_id = asked.user.as_deref().map(Into::into);
@@ -104,12 +104,12 @@ fn turn(asked: &Completion, headers: &HeaderMap) -> Result<Turn, Failure> {
 
 /// A client that tries again sends the same messages, and so gets the same id. A client that sends only the
 /// last message may say the same twice.
-fn turn_id(asked: &Completion) -> TurnId {
+fn turn_id(asked: &ChatRequest) -> TurnId {
     if asked.messages.len() < 2 {
         return new_id();
     }
     let mut digest = Sha256::new();
-    for Message { role, content } in &asked.messages {
+    for ChatMessage { role, content } in &asked.messages {
         digest.update(json!([role, content]).to_string());
     }
     let digest: String = digest.finalize().iter().map(|byte| format!("{byte:02x}")).collect();
@@ -130,24 +130,24 @@ fn text(content: &Value) -> Option<String> {
 }
 
 /// What the user is told.
-struct Said {
+struct AnswerWords {
     text: String,
     outcome: Value,
 }
 
 /// The words of an outcome: none, where the turn is not answered because a person holds the conversation, or
 /// its words are answered with a later turn.
-fn said(event: &Event) -> Result<Said, Failure> {
+fn said(event: &ConversationEvent) -> Result<AnswerWords, RequestFailure> {
     let outcome: Value = serde_json::from_str(&event.json).unwrap_or_default();
     let field = |name: &str| outcome[name].as_str().unwrap_or_default().to_owned();
     match event.kind {
-        EventKind::DeadLetter => Err(Failure::Unfit(field("reason"))),
-        _ => Ok(Said { text: field("text"), outcome }),
+        EventKind::DeadLetter => Err(RequestFailure::Unfit(field("reason"))),
+        _ => Ok(AnswerWords { text: field("text"), outcome }),
     }
 }
 
 /// The fields that a completion and its chunks have in common.
-fn envelope(object: &str, sent: &Sent) -> Value {
+fn envelope(object: &str, sent: &SentRecord) -> Value {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
     json!({
         "id": format!("chatcmpl-{}", sent.turn_id),
@@ -159,8 +159,8 @@ fn envelope(object: &str, sent: &Sent) -> Value {
 }
 
 /// The completion as a stream, which begins at once, and says what is committed once it is.
-fn streamed(gateway: Arc<Gateway>, admitted: Admitted, sent: Sent) -> Response {
-    let chunk = |sent: &Sent, delta: Value, finish: Value| {
+fn streamed(gateway: Arc<Gateway>, admitted: AdmittedCaller, sent: SentRecord) -> Response {
+    let chunk = |sent: &SentRecord, delta: Value, finish: Value| {
         let mut chunk = envelope("chat.completion.chunk", sent);
         chunk["choices"] = json!([{ "index": 0, "delta": delta, "finish_reason": finish }]);
         chunk
@@ -168,9 +168,9 @@ fn streamed(gateway: Arc<Gateway>, admitted: Admitted, sent: Sent) -> Response {
     let begun = chunk(&sent, json!({ "role": "assistant", "content": "" }), Value::Null);
     let answered = async move {
         let _admitted = admitted;
-        let outcome = gateway.send(&sent).await.and_then(|event| event.ok_or(Failure::Late));
+        let outcome = gateway.send(&sent).await.and_then(|event| event.ok_or(RequestFailure::Late));
         match outcome.and_then(|event| said(&event)) {
-            Ok(Said { text, outcome }) => {
+            Ok(AnswerWords { text, outcome }) => {
                 let mut end = chunk(&sent, json!({}), json!("stop"));
                 end["turnstream"] = outcome;
                 vec![chunk(&sent, json!({ "content": text }), Value::Null), end]
@@ -190,7 +190,7 @@ fn streamed(gateway: Arc<Gateway>, admitted: Admitted, sent: Sent) -> Response {
 mod tests {
     use super::*;
 
-    fn asked(value: Value) -> Completion {
+    fn asked(value: Value) -> ChatRequest {
         serde_json::from_value(value).unwrap()
     }
 
@@ -217,10 +217,13 @@ mod tests {
             json!([{ "role": "user", "content": null }]),
         ] {
             let request = asked(json!({ "messages": messages }));
-            assert!(matches!(turn(&request, &headers), Err(Failure::Unfit(_))));
+            assert!(matches!(turn(&request, &headers), Err(RequestFailure::Unfit(_))));
         }
         let request = asked(json!({ "messages": [{ "role": "user", "content": "hi" }] }));
-        assert!(matches!(turn(&request, &HeaderMap::new()), Err(Failure::Unfit(_))), "of whom?");
+        assert!(
+            matches!(turn(&request, &HeaderMap::new()), Err(RequestFailure::Unfit(_))),
+            "of whom?"
+        );
         assert_ne!(turn_id(&request), turn_id(&request), "it may be said twice");
     }
 }

@@ -19,10 +19,10 @@ const MOST_BEHIND: usize = 256;
 const FIRST_COMES_WITHIN: Duration = Duration::from_secs(1);
 
 /// A conversation: its tenant and its id.
-pub(crate) type Key = (String, String);
+pub(crate) type ConversationKey = (String, String);
 
 /// What the agent desks of a tenant listen to.
-pub(crate) fn desks_of(tenant: &str) -> Key {
+pub(crate) fn desks_of(tenant: &str) -> ConversationKey {
     (tenant.to_owned(), String::new())
 }
 
@@ -58,7 +58,7 @@ impl EventKind {
 
 /// A committed record about a conversation.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Event {
+pub(crate) struct ConversationEvent {
     /// Topic, partition and offset of the record.
     pub(crate) id: String,
     pub(crate) kind: EventKind,
@@ -69,32 +69,32 @@ pub(crate) struct Event {
 }
 
 /// The conversations.
-pub(crate) struct Conversations {
-    state: Mutex<State>,
+pub(crate) struct KnownConversations {
+    state: Mutex<KnownState>,
     most: usize,
 }
 
 #[derive(Default)]
-struct State {
-    conversations: HashMap<Key, Conversation>,
+struct KnownState {
+    conversations: HashMap<ConversationKey, KnownConversation>,
     /// The conversation of each thing that is remembered, oldest first.
-    order: VecDeque<Key>,
+    order: VecDeque<ConversationKey>,
     /// Of the conversations that somebody listens to: each takes the room of all events that one may be
     /// behind.
-    listened: HashMap<Key, broadcast::Sender<Event>>,
-    waiting: Waiting,
+    listened: HashMap<ConversationKey, broadcast::Sender<ConversationEvent>>,
+    waiting: WaitingUsers,
 }
 
 /// The conversations whose users wait for an agent, in the order in which they began to.
 #[derive(Default)]
-struct Waiting {
+struct WaitingUsers {
     begun: u64,
-    records: BTreeMap<u64, (Key, Event)>,
-    places: HashMap<Key, u64>,
+    records: BTreeMap<u64, (ConversationKey, ConversationEvent)>,
+    places: HashMap<ConversationKey, u64>,
 }
 
-impl Waiting {
-    fn note(&mut self, key: &Key, event: &Event, most: usize) {
+impl WaitingUsers {
+    fn note(&mut self, key: &ConversationKey, event: &ConversationEvent, most: usize) {
         let EventKind::Conversation { waits } = event.kind else { return };
         if let Some(place) = self.places.remove(key) {
             self.records.remove(&place);
@@ -113,22 +113,22 @@ impl Waiting {
 
 /// What is remembered of a conversation, oldest first; never empty.
 #[derive(Default)]
-struct Conversation(VecDeque<Remembered>);
+struct KnownConversation(VecDeque<RememberedItem>);
 
 /// Hears what is committed in a conversation.
-pub(crate) struct Listener {
-    conversations: Arc<Conversations>,
-    key: Key,
+pub(crate) struct ConversationListener {
+    conversations: Arc<KnownConversations>,
+    key: ConversationKey,
     /// `None` only while it is dropped.
-    events: Option<broadcast::Receiver<Event>>,
+    events: Option<broadcast::Receiver<ConversationEvent>>,
 }
 
-impl Listener {
+impl ConversationListener {
     /// The next event, whenever it comes.
     ///
     /// # Errors
     /// It is too far behind.
-    pub(crate) async fn next(&mut self) -> Result<Event, RecvError> {
+    pub(crate) async fn next(&mut self) -> Result<ConversationEvent, RecvError> {
         match &mut self.events {
             Some(events) => events.recv().await,
             None => Err(RecvError::Closed),
@@ -136,7 +136,7 @@ impl Listener {
     }
 }
 
-impl Drop for Listener {
+impl Drop for ConversationListener {
     fn drop(&mut self) {
         let mut state = self.conversations.lock();
         self.events = None;
@@ -147,20 +147,20 @@ impl Drop for Listener {
 }
 
 /// What is remembered of a conversation.
-enum Remembered {
-    Event(Event),
+enum RememberedItem {
+    Event(ConversationEvent),
     /// This turn was written through this gateway.
     Written(String),
 }
 
-impl Conversations {
+impl KnownConversations {
     /// Remembers so many things at most.
     pub(crate) fn new(most: usize) -> Self {
         Self { state: Mutex::default(), most: most.max(1) }
     }
 
     /// Takes note of a record that is older than what is remembered: only of whose users wait.
-    pub(crate) fn note_old(&self, key: &Key, event: &Event) {
+    pub(crate) fn note_old(&self, key: &ConversationKey, event: &ConversationEvent) {
         self.lock().waiting.note(key, event, self.most);
     }
 
@@ -174,7 +174,7 @@ impl Conversations {
 
     /// Takes note of a record, and passes it to those who wait. A change of hands is also heard by who listens
     /// to the conversation without an id, which is none.
-    pub(crate) fn note(&self, key: Key, event: Event) {
+    pub(crate) fn note(&self, key: ConversationKey, event: ConversationEvent) {
         let mut state = self.lock();
         state.waiting.note(&key, &event, self.most);
         if let EventKind::Conversation { .. } = event.kind
@@ -186,25 +186,25 @@ impl Conversations {
             // Those who listened may be going just now.
             let _ = listened.send(event.clone());
         }
-        state.remember(key, Remembered::Event(event), self.most);
+        state.remember(key, RememberedItem::Event(event), self.most);
     }
 
     /// Takes note that a turn is about to be written; `false` if it was, and has no outcome yet.
-    pub(crate) fn write(&self, key: &Key, turn_id: &str) -> bool {
+    pub(crate) fn write(&self, key: &ConversationKey, turn_id: &str) -> bool {
         let mut state = self.lock();
         let is_open = state.conversations.get(key).is_some_and(|of| of.is_open(turn_id));
         if !is_open {
-            state.remember(key.clone(), Remembered::Written(turn_id.to_owned()), self.most);
+            state.remember(key.clone(), RememberedItem::Written(turn_id.to_owned()), self.most);
         }
         !is_open
     }
 
     /// Takes back that a turn was written.
-    pub(crate) fn unwrite(&self, key: &Key, turn_id: &str) {
+    pub(crate) fn unwrite(&self, key: &ConversationKey, turn_id: &str) {
         if let Some(of) = self.lock().conversations.get_mut(key) {
             of.0.iter_mut().for_each(|it| {
-                if matches!(it, Remembered::Written(id) if id == turn_id) {
-                    *it = Remembered::Written(String::new());
+                if matches!(it, RememberedItem::Written(id) if id == turn_id) {
+                    *it = RememberedItem::Written(String::new());
                 }
             });
         }
@@ -212,14 +212,18 @@ impl Conversations {
 
     /// What is known of a turn: its outcome, that of a repeat only if there is no other. `None` too if it was
     /// written since and has no outcome yet.
-    pub(crate) fn outcome(&self, key: &Key, turn_id: &str) -> Option<Event> {
+    pub(crate) fn outcome(
+        &self,
+        key: &ConversationKey,
+        turn_id: &str,
+    ) -> Option<ConversationEvent> {
         let state = self.lock();
         let of = state.conversations.get(key).filter(|of| !of.is_open(turn_id))?;
         of.outcome(turn_id).cloned()
     }
 
     /// Whether a turn was written through this gateway and has no outcome yet.
-    pub(crate) fn is_open(&self, key: &Key, turn_id: &str) -> bool {
+    pub(crate) fn is_open(&self, key: &ConversationKey, turn_id: &str) -> bool {
         self.lock().conversations.get(key).is_some_and(|of| of.is_open(turn_id))
     }
 
@@ -227,12 +231,12 @@ impl Conversations {
     /// come.
     pub(crate) fn listen(
         self: &Arc<Self>,
-        key: &Key,
+        key: &ConversationKey,
         after: Option<&str>,
-    ) -> (Vec<Event>, Listener) {
+    ) -> (Vec<ConversationEvent>, ConversationListener) {
         let mut state = self.lock();
         let remembered = state.conversations.get(key).into_iter().flat_map(|of| &of.0);
-        let events = remembered.filter_map(Remembered::event);
+        let events = remembered.filter_map(RememberedItem::event);
         let mut behind = events.skip_while(|event| after != Some(event.id.as_str()));
         // The one that was seen.
         behind.next();
@@ -240,16 +244,16 @@ impl Conversations {
         let listened = state.listened.entry(key.clone());
         let listened = listened.or_insert_with(|| broadcast::Sender::new(MOST_BEHIND));
         let events = Some(listened.subscribe());
-        (missed, Listener { conversations: Arc::clone(self), key: key.clone(), events })
+        (missed, ConversationListener { conversations: Arc::clone(self), key: key.clone(), events })
     }
 
     /// Waits for the outcome of a turn; `None` if it does not come in time.
     pub(crate) async fn wait(
         self: &Arc<Self>,
-        key: &Key,
+        key: &ConversationKey,
         turn_id: &str,
         most: Duration,
-    ) -> Option<Event> {
+    ) -> Option<ConversationEvent> {
         let (_, mut events) = self.listen(key, None);
         let deadline = Instant::now() + most;
         let mut repeated = None;
@@ -274,13 +278,13 @@ impl Conversations {
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, KnownState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl State {
-    fn remember(&mut self, key: Key, what: Remembered, most: usize) {
+impl KnownState {
+    fn remember(&mut self, key: ConversationKey, what: RememberedItem, most: usize) {
         self.conversations.entry(key.clone()).or_default().0.push_back(what);
         self.order.push_back(key);
         while self.order.len() > most {
@@ -294,10 +298,10 @@ impl State {
     }
 }
 
-impl Conversation {
-    fn outcome(&self, turn_id: &str) -> Option<&Event> {
+impl KnownConversation {
+    fn outcome(&self, turn_id: &str) -> Option<&ConversationEvent> {
         let of_turn = || {
-            let events = self.0.iter().filter_map(Remembered::event);
+            let events = self.0.iter().filter_map(RememberedItem::event);
             events.filter(|event| event.turn_id.as_deref() == Some(turn_id))
         };
         let first = of_turn().rfind(|event| event.kind != EventKind::Repeated);
@@ -306,15 +310,15 @@ impl Conversation {
 
     fn is_open(&self, turn_id: &str) -> bool {
         let last = self.0.iter().rev().find(|it| match it {
-            Remembered::Event(event) => event.turn_id.as_deref() == Some(turn_id),
-            Remembered::Written(id) => id == turn_id,
+            RememberedItem::Event(event) => event.turn_id.as_deref() == Some(turn_id),
+            RememberedItem::Written(id) => id == turn_id,
         });
-        matches!(last, Some(Remembered::Written(_)))
+        matches!(last, Some(RememberedItem::Written(_)))
     }
 }
 
-impl Remembered {
-    fn event(&self) -> Option<&Event> {
+impl RememberedItem {
+    fn event(&self) -> Option<&ConversationEvent> {
         match self {
             Self::Event(event) => Some(event),
             Self::Written(_) => None,
@@ -326,8 +330,8 @@ impl Remembered {
 mod tests {
     use super::*;
 
-    fn event(number: usize, kind: EventKind, turn_id: &str) -> Event {
-        Event {
+    fn event(number: usize, kind: EventKind, turn_id: &str) -> ConversationEvent {
+        ConversationEvent {
             id: number.to_string(),
             kind,
             turn_id: Some(turn_id.to_owned()),
@@ -335,7 +339,7 @@ mod tests {
         }
     }
 
-    fn key(id: &str) -> Key {
+    fn key(id: &str) -> ConversationKey {
         ("default".to_owned(), id.to_owned())
     }
 
@@ -346,7 +350,7 @@ mod tests {
 
     #[test]
     fn a_turn_is_written_once_until_it_ends() {
-        let known = Conversations::new(10);
+        let known = KnownConversations::new(10);
         let c = key("c");
         assert!(known.write(&c, "t") && !known.write(&c, "t") && known.write(&c, "u"));
         assert!(known.write(&key("d"), "t"), "of another conversation");
@@ -365,7 +369,7 @@ mod tests {
 
     #[test]
     fn the_oldest_are_forgotten_and_nothing_is_left_of_a_conversation() {
-        let known = Conversations::new(3);
+        let known = KnownConversations::new(3);
         for number in 0..10 {
             let turn_id = number.to_string();
             known
@@ -381,7 +385,7 @@ mod tests {
 
     #[test]
     fn who_listens_hears_what_came_after_and_what_comes() {
-        let known = Arc::new(Conversations::new(10));
+        let known = Arc::new(KnownConversations::new(10));
         for number in 0..3 {
             known.note(key("c"), event(number, EventKind::Response, "t"));
         }
@@ -400,8 +404,8 @@ mod tests {
 
     #[test]
     fn desks_hear_who_waits_and_can_ask() {
-        let known = Arc::new(Conversations::new(2));
-        let hands = |number: usize, waits: bool| Event {
+        let known = Arc::new(KnownConversations::new(2));
+        let hands = |number: usize, waits: bool| ConversationEvent {
             turn_id: None,
             ..event(number, EventKind::Conversation { waits }, "")
         };
@@ -420,7 +424,7 @@ mod tests {
 
     #[test]
     fn the_first_outcome_may_be_read_behind_that_of_a_repeat() {
-        let known = Arc::new(Conversations::new(10));
+        let known = Arc::new(KnownConversations::new(10));
         let c = key("c");
         known.note(c.clone(), event(0, EventKind::Repeated, "t"));
         let waited = block(async {
@@ -439,7 +443,7 @@ mod tests {
 
     #[test]
     fn an_outcome_is_waited_for_and_not_for_ever() {
-        let known = Arc::new(Conversations::new(1));
+        let known = Arc::new(KnownConversations::new(1));
         let late = block(known.wait(&key("c"), "t", Duration::from_millis(1)));
         assert_eq!(late, None);
         let writer = Arc::clone(&known);

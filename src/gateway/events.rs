@@ -12,9 +12,9 @@ use futures_util::StreamExt as _;
 use futures_util::stream;
 use serde_json::{Value, json};
 
-use crate::access::Admitted;
-use crate::conversations::{Event, Key, desks_of};
-use crate::failure::{Failure, answer};
+use crate::access::AdmittedCaller;
+use crate::conversations::{ConversationEvent, ConversationKey, desks_of};
+use crate::failure::{RequestFailure, answer};
 use crate::turns::Gateway;
 
 /// How often a silent stream says that it is there, so that nothing between takes it for dead.
@@ -26,7 +26,7 @@ pub(crate) async fn get(
     State(gateway): State<Arc<Gateway>>,
     Path(conversation): Path<String>,
     headers: HeaderMap,
-) -> Result<Response, Failure> {
+) -> Result<Response, RequestFailure> {
     let admitted = gateway.access.admit(&headers)?;
     let after = headers.get("last-event-id").and_then(|id| id.to_str().ok());
     let key = (admitted.caller.tenant.clone(), conversation);
@@ -37,7 +37,7 @@ pub(crate) async fn get(
 pub(crate) async fn waiting(
     State(gateway): State<Arc<Gateway>>,
     headers: HeaderMap,
-) -> Result<Response, Failure> {
+) -> Result<Response, RequestFailure> {
     let admitted = admit_desk(&gateway, &headers)?;
     let waiting = gateway.conversations.waiting(&admitted.caller.tenant);
     let waiting: Vec<Value> =
@@ -49,18 +49,23 @@ pub(crate) async fn waiting(
 pub(crate) async fn of_desk(
     State(gateway): State<Arc<Gateway>>,
     headers: HeaderMap,
-) -> Result<Response, Failure> {
+) -> Result<Response, RequestFailure> {
     let admitted = admit_desk(&gateway, &headers)?;
     let key = desks_of(&admitted.caller.tenant);
     Ok(streamed(&gateway, admitted, &key, None))
 }
 
-fn admit_desk(gateway: &Gateway, headers: &HeaderMap) -> Result<Admitted, Failure> {
+fn admit_desk(gateway: &Gateway, headers: &HeaderMap) -> Result<AdmittedCaller, RequestFailure> {
     let admitted = gateway.access.admit(headers)?;
-    if admitted.caller.is_agent { Ok(admitted) } else { Err(Failure::NotAnAgent) }
+    if admitted.caller.is_agent { Ok(admitted) } else { Err(RequestFailure::NotAnAgent) }
 }
 
-fn streamed(gateway: &Gateway, admitted: Admitted, key: &Key, after: Option<&str>) -> Response {
+fn streamed(
+    gateway: &Gateway,
+    admitted: AdmittedCaller,
+    key: &ConversationKey,
+    after: Option<&str>,
+) -> Response {
     let (missed, listener) = gateway.conversations.listen(key, after);
     // The request counts among the tenant's as long as the stream is open.
     let coming = stream::unfold((listener, admitted), async |(mut listener, admitted)| {
@@ -71,6 +76,6 @@ fn streamed(gateway: &Gateway, admitted: Admitted, key: &Key, after: Option<&str
     axum::response::Sse::new(events).keep_alive(keep).into_response()
 }
 
-fn sse(event: &Event) -> Sse {
+fn sse(event: &ConversationEvent) -> Sse {
     Sse::default().id(&event.id).event(event.kind.name()).data(&*event.json)
 }

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 /// Why a request is not served.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum Failure {
+pub(crate) enum RequestFailure {
     #[error("no such token; send `Authorization: Bearer TOKEN` with one of `gateway.tenants`")]
     Unknown,
     #[error("this token is a front end's; only an agent desk's may do that")]
@@ -23,7 +23,7 @@ pub(crate) enum Failure {
     Late,
 }
 
-impl Failure {
+impl RequestFailure {
     pub(crate) fn status(&self) -> StatusCode {
         match self {
             Self::Unknown => StatusCode::UNAUTHORIZED,
@@ -47,7 +47,7 @@ impl Failure {
     }
 }
 
-impl IntoResponse for Failure {
+impl IntoResponse for RequestFailure {
     fn into_response(self) -> Response {
         answer(self.status(), &self.body())
     }

@@ -9,7 +9,7 @@ use turnstream_log::{Follower, LogError, Record, Topic, letters};
 use turnstream_schemas::{Directive, Turn, TurnsRecord};
 
 use crate::access::DEFAULT_TENANT;
-use crate::conversations::{Conversations, Event, EventKind, Key};
+use crate::conversations::{ConversationEvent, ConversationKey, EventKind, KnownConversations};
 
 /// How long a reader waits for records before it looks whether it is to stop.
 const WAIT: Duration = Duration::from_millis(100);
@@ -22,7 +22,7 @@ const WAIT: Duration = Duration::from_millis(100);
 pub(crate) fn follow(
     topic: Topic,
     mut follower: Box<dyn Follower>,
-    (conversations, since_ms): (&Conversations, i64),
+    (conversations, since_ms): (&KnownConversations, i64),
     stop: &AtomicBool,
     behind: Sender<()>,
 ) -> Result<(), LogError> {
@@ -49,7 +49,7 @@ pub(crate) fn follow(
 }
 
 /// What a record says of a conversation; `None` if it names none.
-fn event(topic: Topic, record: &Record) -> Option<(Key, Event)> {
+fn event(topic: Topic, record: &Record) -> Option<(ConversationKey, ConversationEvent)> {
     let (kind, value) = match topic {
         Topic::DeadLetters => (EventKind::DeadLetter, letter(record)?),
         topic => {
@@ -78,7 +78,10 @@ fn event(topic: Topic, record: &Record) -> Option<(Key, Event)> {
     }
     told.extend(value);
     let id = format!("{}-{}-{}", topic.name(), record.partition, record.offset);
-    Some((key, Event { id, kind, turn_id, json: Value::Object(told).to_string().into() }))
+    Some((
+        key,
+        ConversationEvent { id, kind, turn_id, json: Value::Object(told).to_string().into() },
+    ))
 }
 
 /// A dead letter without its bytes; `None` if these name no conversation.
@@ -116,7 +119,10 @@ mod tests {
 
     use super::*;
 
-    fn told(topic: Topic, record: &Record) -> Option<(Key, EventKind, Option<String>, Value)> {
+    fn told(
+        topic: Topic,
+        record: &Record,
+    ) -> Option<(ConversationKey, EventKind, Option<String>, Value)> {
         let (key, event) = event(topic, record)?;
         assert_eq!(event.id, format!("{}-3-9", topic.name()));
         Some((key, event.kind, event.turn_id, serde_json::from_str(&event.json).unwrap()))

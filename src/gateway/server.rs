@@ -22,10 +22,10 @@ use turnstream_schemas::ScopeKind;
 
 use crate::access::Access;
 use crate::config::{GatewayConfig, GatewayRefused};
-use crate::conversations::Conversations;
+use crate::conversations::KnownConversations;
 use crate::following::follow;
 use crate::turns::{self, Gateway};
-use crate::writing::{OpenWriter, Writing, write_all};
+use crate::writing::{OpenWriter, TurnWriting, write_all};
 use crate::{chat, events};
 
 /// How often the server looks whether it is to stop.
@@ -85,7 +85,7 @@ pub fn serve(
     let runtime = tokio::runtime::Builder::new_current_thread().enable_io().enable_time().build();
     let runtime = runtime.map_err(bound)?;
 
-    let conversations = Arc::new(Conversations::new(config.max_outcomes));
+    let conversations = Arc::new(KnownConversations::new(config.max_outcomes));
     let (behind, caught_up) = channel();
     let readers: Vec<JoinHandle<Result<(), LogError>>> = outcomes
         .into_iter()
@@ -106,7 +106,7 @@ pub fn serve(
     let gateway = Arc::new(Gateway {
         access: Access::new(config),
         conversations,
-        writing: Writing(sender),
+        writing: TurnWriting(sender),
         scope,
         wait: Duration::from_millis(config.wait_ms),
     });

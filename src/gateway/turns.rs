@@ -13,22 +13,23 @@ use turnstream_schemas::{
 };
 
 use crate::access::{Access, Caller, DEFAULT_TENANT};
-use crate::conversations::{Conversations, Event, EventKind, Key};
-use crate::failure::{Failure, answer};
-use crate::writing::Writing;
+use crate::conversations::{ConversationEvent, ConversationKey, EventKind, KnownConversations};
+use crate::failure::{RequestFailure, answer};
+use crate::writing::TurnWriting;
 
 /// What all requests share.
 pub(crate) struct Gateway {
     pub(crate) access: Access,
-    pub(crate) conversations: Arc<Conversations>,
-    pub(crate) writing: Writing,
+    pub(crate) conversations: Arc<KnownConversations>,
+    pub(crate) writing: TurnWriting,
     pub(crate) scope: ScopeKind,
     pub(crate) wait: Duration,
 }
 
 /// A record that is to have an outcome.
-pub(crate) struct Sent {
-    pub(crate) conversation: Key,
+#[derive(Clone)]
+pub(crate) struct SentRecord {
+    pub(crate) conversation: ConversationKey,
     pub(crate) turn_id: String,
     /// The key on the log: the conversation, or the user where users are scopes.
     log_key: String,
@@ -41,18 +42,28 @@ impl Gateway {
     ///
     /// # Errors
     /// The log does not take the record.
-    pub(crate) async fn send(&self, sent: &Sent) -> Result<Option<Event>, Failure> {
-        let Sent { conversation, turn_id, log_key, value } = sent;
+    pub(crate) async fn send(
+        self: &Arc<Self>,
+        sent: &SentRecord,
+    ) -> Result<Option<ConversationEvent>, RequestFailure> {
+        let SentRecord { conversation, turn_id, .. } = sent;
         let known = self.conversations.outcome(conversation, turn_id);
         // What could not be served may be sent again under the same id.
         if let Some(known) = known.filter(|known| known.kind != EventKind::DeadLetter) {
             return Ok(Some(known));
         }
-        if self.conversations.write(conversation, turn_id)
-            && let Err(failure) = self.writing.write(log_key, value.clone()).await
-        {
-            self.conversations.unwrite(conversation, turn_id);
-            return Err(failure);
+        if self.conversations.write(conversation, turn_id) {
+            // A client that goes away ends its own request. Whether the turn was written must be learned all
+            // the same, or it would seem to be written for ever.
+            let (gateway, sent) = (Arc::clone(self), sent.clone());
+            let written = tokio::spawn(async move {
+                let written = gateway.writing.write(&sent.log_key, sent.value).await;
+                if written.is_err() {
+                    gateway.conversations.unwrite(&sent.conversation, &sent.turn_id);
+                }
+                written
+            });
+            written.await.unwrap_or(Err(RequestFailure::NotWritten))?;
         }
         Ok(self.conversations.wait(conversation, turn_id, self.wait).await)
     }
@@ -61,9 +72,13 @@ impl Gateway {
     ///
     /// # Errors
     /// The caller may not speak so, or the turn names no user where users are scopes.
-    pub(crate) fn sent(&self, caller: &Caller, mut turn: Turn) -> Result<Sent, Failure> {
+    pub(crate) fn sent(
+        &self,
+        caller: &Caller,
+        mut turn: Turn,
+    ) -> Result<SentRecord, RequestFailure> {
         if turn.speaker == Speaker::System && !caller.is_agent {
-            return Err(Failure::NotAnAgent);
+            return Err(RequestFailure::NotAnAgent);
         }
         turn.tenant_id = tenant_of(caller);
         let turn_id = turn.turn_id.get_or_insert_with(new_id).0.clone();
@@ -79,14 +94,21 @@ impl Gateway {
         (conversation, user): (String, Option<String>),
         turn_id: String,
         value: String,
-    ) -> Result<Sent, Failure> {
+    ) -> Result<SentRecord, RequestFailure> {
         let log_key = match self.scope {
             ScopeKind::Conversation => conversation.clone(),
             ScopeKind::User => user.ok_or_else(|| {
-                Failure::Unfit("`user_id` is missing; turns.scope = \"user\" needs it".to_owned())
+                RequestFailure::Unfit(
+                    "`user_id` is missing; turns.scope = \"user\" needs it".to_owned(),
+                )
             })?,
         };
-        Ok(Sent { conversation: (caller.tenant.clone(), conversation), turn_id, log_key, value })
+        Ok(SentRecord {
+            conversation: (caller.tenant.clone(), conversation),
+            turn_id,
+            log_key,
+            value,
+        })
     }
 }
 
@@ -96,7 +118,7 @@ pub(crate) async fn post(
     Path(conversation): Path<String>,
     headers: HeaderMap,
     body: Bytes,
-) -> Result<Response, Failure> {
+) -> Result<Response, RequestFailure> {
     let admitted = gateway.access.admit(&headers)?;
     let mut value = object(&body)?;
     value["conversation_id"] = conversation.into();
@@ -114,11 +136,11 @@ pub(crate) async fn direct(
     Path((conversation, kind)): Path<(String, String)>,
     headers: HeaderMap,
     body: Bytes,
-) -> Result<Response, Failure> {
+) -> Result<Response, RequestFailure> {
     let admitted = gateway.access.admit(&headers)?;
     let caller = &admitted.caller;
     if !caller.is_agent {
-        return Err(Failure::NotAnAgent);
+        return Err(RequestFailure::NotAnAgent);
     }
     let kind = match kind.as_str() {
         "takeover" => DirectiveKind::Takeover,
@@ -150,21 +172,21 @@ pub(crate) async fn get(
     State(gateway): State<Arc<Gateway>>,
     Path((conversation, turn_id)): Path<(String, String)>,
     headers: HeaderMap,
-) -> Result<Response, Failure> {
+) -> Result<Response, RequestFailure> {
     let admitted = gateway.access.admit(&headers)?;
     let key = (admitted.caller.tenant.clone(), conversation);
     let outcome = match gateway.conversations.is_open(&key, &turn_id) {
         true => gateway.conversations.wait(&key, &turn_id, gateway.wait).await,
-        false => Some(gateway.conversations.outcome(&key, &turn_id).ok_or(Failure::NoTurn)?),
+        false => Some(gateway.conversations.outcome(&key, &turn_id).ok_or(RequestFailure::NoTurn)?),
     };
     let (log_key, value) = Default::default();
-    Ok(outcome_or_place(outcome, &Sent { conversation: key, turn_id, log_key, value }))
+    Ok(outcome_or_place(outcome, &SentRecord { conversation: key, turn_id, log_key, value }))
 }
 
 /// The outcome, or the place to ask for it.
-fn outcome_or_place(outcome: Option<Event>, sent: &Sent) -> Response {
+fn outcome_or_place(outcome: Option<ConversationEvent>, sent: &SentRecord) -> Response {
     let Some(event) = outcome else {
-        let Sent { conversation: (_, conversation), turn_id, .. } = sent;
+        let SentRecord { conversation: (_, conversation), turn_id, .. } = sent;
         let place =
             format!("/v1/conversations/{}/turns/{}", escaped(conversation), escaped(turn_id));
         let body = json!({ "conversation_id": conversation, "turn_id": turn_id });
@@ -200,14 +222,49 @@ pub(crate) fn new_id() -> TurnId {
     TurnId(format!("{:032x}", fastrand::u128(..)))
 }
 
-fn object(body: &[u8]) -> Result<Value, Failure> {
+fn object(body: &[u8]) -> Result<Value, RequestFailure> {
     let value: Value = serde_json::from_slice(body).map_err(|error| unfit(&error))?;
     match value.is_object() {
         true => Ok(value),
-        false => Err(Failure::Unfit("the body must be a JSON object".to_owned())),
+        false => Err(RequestFailure::Unfit("the body must be a JSON object".to_owned())),
     }
 }
 
-pub(crate) fn unfit(error: &serde_json::Error) -> Failure {
-    Failure::Unfit(format!("the body is not as it should be: {error}"))
+pub(crate) fn unfit(error: &serde_json::Error) -> RequestFailure {
+    RequestFailure::Unfit(format!("the body is not as it should be: {error}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::GatewayConfig;
+
+    /// A client goes away while the log is. Its turn is not taken for written, and the next try writes it.
+    #[test]
+    fn a_turn_whose_client_went_away_can_be_sent_again() {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
+        let (sender, records) = std::sync::mpsc::channel();
+        let gateway = Arc::new(Gateway {
+            access: Access::new(&GatewayConfig::default()),
+            conversations: Arc::new(KnownConversations::new(10)),
+            writing: TurnWriting(sender),
+            scope: ScopeKind::Conversation,
+            wait: Duration::from_millis(1),
+        });
+        let caller = Caller { tenant: DEFAULT_TENANT.to_owned(), is_agent: false };
+        let mut turn = Turn::new("c", Speaker::User, "hello");
+        turn.turn_id = Some("t".into());
+        let sent = gateway.sent(&caller, turn).unwrap();
+        runtime.block_on(async {
+            let gone = tokio::time::timeout(Duration::from_millis(1), gateway.send(&sent)).await;
+            assert!(gone.is_err(), "nobody writes yet");
+            drop(records.recv().unwrap());
+            let is_open = || gateway.conversations.is_open(&sent.conversation, "t");
+            while is_open() {
+                tokio::task::yield_now().await;
+            }
+            let again = tokio::time::timeout(Duration::from_millis(1), gateway.send(&sent)).await;
+            assert!(again.is_err() && records.try_recv().is_ok(), "it is written again");
+        });
+    }
 }

@@ -9,7 +9,7 @@ use turnstream_log::LogError;
 use turnstream_log::write::Writer;
 use turnstream_ports::partitioner::Partitioner;
 
-use crate::failure::Failure;
+use crate::failure::RequestFailure;
 
 /// Most records that are acknowledged together.
 const MOST_AT_ONCE: usize = 1_000;
@@ -27,20 +27,20 @@ pub(crate) struct ToWrite {
 
 /// Writes records through the thread that runs [`write_all`].
 #[derive(Clone)]
-pub(crate) struct Writing(pub(crate) Sender<ToWrite>);
+pub(crate) struct TurnWriting(pub(crate) Sender<ToWrite>);
 
-impl Writing {
+impl TurnWriting {
     /// Writes a record, and returns once it is certain to be on the log.
     ///
     /// # Errors
     /// It may not be there. It may be there all the same, so it must be sent again with the same turn id.
-    pub(crate) async fn write(&self, key: &str, value: String) -> Result<(), Failure> {
+    pub(crate) async fn write(&self, key: &str, value: String) -> Result<(), RequestFailure> {
         let (written, is_written) = oneshot::channel();
         let record = ToWrite { key: key.to_owned(), value, written };
-        self.0.send(record).map_err(|_| Failure::NotWritten)?;
+        self.0.send(record).map_err(|_| RequestFailure::NotWritten)?;
         match is_written.await {
             Ok(true) => Ok(()),
-            Ok(false) | Err(_) => Err(Failure::NotWritten),
+            Ok(false) | Err(_) => Err(RequestFailure::NotWritten),
         }
     }
 }
@@ -147,9 +147,9 @@ mod tests {
             write_all(&records, Some(failing), &open, Partitioner::Unchecked);
         });
         let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
-        let writing = Writing(sender);
+        let writing = TurnWriting(sender);
         let write = |key: &str, value: &str| runtime.block_on(writing.write(key, value.to_owned()));
-        assert!(matches!(write("c", "1"), Err(Failure::NotWritten)));
+        assert!(matches!(write("c", "1"), Err(RequestFailure::NotWritten)));
         assert!(write("c", "1").is_ok() && write("d", "2").is_ok());
         drop(writing);
         thread.join().unwrap();

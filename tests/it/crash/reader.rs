@@ -13,7 +13,7 @@ use rdkafka::{ClientConfig, Offset, TopicPartitionList};
 
 use super::service::{PARTITIONS, Service};
 use super::turns::Answered;
-use crate::kafka::hands::Conversations;
+use crate::kafka::hands::ConversationsTopic;
 use crate::kafka::histories::Changelog;
 use crate::kafka::kcat::Read;
 use crate::kafka::outcomes::{Ended, OUTCOMES, Outcome, Place, TRACES, complete};
@@ -133,7 +133,7 @@ pub(crate) struct Readers {
     outcomes: Vec<(&'static str, JoinHandle<Vec<Ended>>)>,
     traces: JoinHandle<Vec<Ended>>,
     history: JoinHandle<Changelog>,
-    conversations: JoinHandle<Conversations>,
+    conversations: JoinHandle<ConversationsTopic>,
 }
 
 /// What they read.
@@ -142,7 +142,7 @@ pub(crate) struct Found {
     /// Per topic, in the order within its partitions.
     pub(crate) outcomes: Vec<(&'static str, Vec<Ended>)>,
     pub(crate) history: Changelog,
-    pub(crate) conversations: Conversations,
+    pub(crate) conversations: ConversationsTopic,
 }
 
 impl Readers {
@@ -180,7 +180,7 @@ impl Readers {
         let history = follow(history, &stop, Changelog::default(), Changelog::add);
         let conversations = (&bootstrap, service.topic("conversations"));
         let conversations =
-            follow(conversations, &stop, Conversations::default(), |all, read| all.add(&read));
+            follow(conversations, &stop, ConversationsTopic::default(), |all, read| all.add(&read));
         Self { stop, inputs, outcomes: outcomes.into(), traces, history, conversations }
     }
 

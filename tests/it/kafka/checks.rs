@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::Value;
 
-use super::hands::Conversations;
+use super::hands::ConversationsTopic;
 use super::histories::{Changelog, Histories, Rules};
 use super::kcat::{Read, read_all};
 use super::outcomes::{
@@ -63,7 +63,7 @@ impl Outputs {
             changelog.add(read.clone());
         }
         let rules = Rules { by_user: false, max_entries: 64, topic: "turns" };
-        let mut conversations = Conversations::default();
+        let mut conversations = ConversationsTopic::default();
         self.conversations.iter().for_each(|read| conversations.add(read));
         let histories = Histories::expected(self.all(), &self.inputs, &rules);
         let changes = histories.check(&changelog, &conversations);

@@ -38,9 +38,9 @@ impl Hands {
 
 /// The topic of conversations, read to the end.
 #[derive(Default)]
-pub(crate) struct Conversations(BTreeMap<String, Hands>);
+pub(crate) struct ConversationsTopic(BTreeMap<String, Hands>);
 
-impl Conversations {
+impl ConversationsTopic {
     /// Takes the next record of the topic.
     pub(crate) fn add(&mut self, read: &Read) {
         let record: ConversationRecord = parse(read);

@@ -13,7 +13,7 @@ use turnstream_schemas::{
     ScopeRecord,
 };
 
-use super::hands::{Conversations, Hands};
+use super::hands::{ConversationsTopic, Hands};
 use super::kcat::Read;
 use super::outcomes::{Ended, Outcome, Place, parse};
 
@@ -128,7 +128,7 @@ impl Histories {
 
     /// The changelog as compaction leaves it holds just these, and the topic of conversations every change of
     /// hands. Returns the number of those.
-    pub(crate) fn check(&self, changelog: &Changelog, conversations: &Conversations) -> usize {
+    pub(crate) fn check(&self, changelog: &Changelog, conversations: &ConversationsTopic) -> usize {
         assert!(changelog.wrong.is_empty(), "{:?}", changelog.wrong);
         let found = changelog.histories();
         assert_eq!(found.0.len(), self.0.len(), "scopes on the history topic");

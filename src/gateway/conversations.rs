@@ -420,6 +420,8 @@ mod tests {
         assert!(waiting().is_empty() && known.waiting("other").len() == 1);
         let heard = [block(desk.next()).unwrap().id, block(desk.next()).unwrap().id];
         assert_eq!(heard, ["2", "4"], "of its tenant, and nothing old");
+        let state = known.lock();
+        assert_eq!((state.waiting.records.len(), state.waiting.places.len()), (1, 1));
     }
 
     #[test]

@@ -265,6 +265,15 @@ mod tests {
             }
             let again = tokio::time::timeout(Duration::from_millis(1), gateway.send(&sent)).await;
             assert!(again.is_err() && records.try_recv().is_ok(), "it is written again");
+            let held = ConversationEvent {
+                id: "recorded-0-0".to_owned(),
+                kind: EventKind::Recorded,
+                turn_id: Some("t".to_owned()),
+                json: "{}".into(),
+            };
+            gateway.conversations.note(sent.conversation.clone(), held.clone());
+            assert_eq!(gateway.send(&sent).await.unwrap(), Some(held));
+            assert!(records.try_recv().is_err(), "what ended is not written again");
         });
     }
 }

@@ -20,7 +20,6 @@
 //! evidence, and never words an answer of its own: what it says is in the evidence or in the
 //! configuration.
 
-mod asked_facts;
 mod choice;
 mod claims;
 mod intent;
@@ -40,6 +39,7 @@ use turnstream_schemas::{
     Action, DecisionAnswer, Evidence, Fault, FaultKind, HandOffReason, Score, Stage,
 };
 
+use crate::asked_facts::asked_facts;
 use crate::flow::{ActionDecision, Epoch, TurnInFlight};
 use crate::generation::{GenerationConfig, GenerationForm};
 use crate::prompted::{Prompt, PromptedConfig};
@@ -166,15 +166,29 @@ impl StageConfig for DecisionConfig {
     }
 }
 
+/// Which facts of the graph may be said. Nobody decides about them where the decision is off, and a language
+/// model that words the response may use all that were selected.
+pub fn spoken_facts(
+    config: &DecisionConfig,
+    generation: &GenerationConfig,
+    sources: &Sources,
+) -> SpokenFacts {
+    let is_worded = generation.form == GenerationForm::Prompted;
+    match config.form {
+        DecisionForm::Off => SpokenFacts::Selected,
+        form => sources.spoken_facts(is_worded || form == DecisionForm::Prompted),
+    }
+}
+
 /// The decision over a stream of turns: (turns with what their response does, faults). Turns pass
-/// unchanged where it is off. `generation` says who words the responses.
+/// unchanged where it is off.
 pub fn decision<'scope>(
     turns: StreamVec<'scope, Epoch, TurnInFlight>,
     config: DecisionConfig,
-    generation: &GenerationConfig,
+    facts: SpokenFacts,
     context: &StageContext,
 ) -> Streams<'scope, TurnInFlight> {
-    run(turns, ResponseDecision::new(config, generation, context), &context.runner)
+    run(turns, ResponseDecision::new(config, facts, context), &context.runner)
 }
 
 /// The stage.
@@ -204,10 +218,7 @@ impl DecidedResponse {
 }
 
 impl ResponseDecision {
-    fn new(config: DecisionConfig, generation: &GenerationConfig, context: &StageContext) -> Self {
-        let is_model = |form| form == GenerationForm::Prompted;
-        let is_worded = is_model(generation.form) || config.form == DecisionForm::Prompted;
-        let facts = context.sources.spoken_facts(is_worded);
+    fn new(config: DecisionConfig, facts: SpokenFacts, context: &StageContext) -> Self {
         let is_learned = config.form == DecisionForm::Learned;
         let reader = context.reader.clone().filter(|_| is_learned);
         let prompt = context.prompting.prompt::<DecisionAnswer>(STAGE, config.prompted());
@@ -371,9 +382,7 @@ impl ResponseDecision {
                 Vec::new()
             }
             SpokenFacts::AskedFor => {
-                let asked = self
-                    .knowledge
-                    .at(&turn.knowledge, |graph| asked_facts::asked_facts(turn, graph));
+                let asked = self.knowledge.at(&turn.knowledge, |graph| asked_facts(turn, graph));
                 asked.first()?;
                 asked
             }

@@ -84,6 +84,7 @@ pub mod generation;
 pub mod consistency;
 pub mod self_refinement;
 
+mod asked_facts;
 pub mod attention;
 pub mod awaited;
 pub mod bm25;

@@ -21,6 +21,7 @@ use crate::generation::{GenerationConfig, generation};
 use crate::integration::{IntegrationConfig, integration};
 use crate::query_production::{QueryProductionConfig, query_production};
 use crate::source_planning::{SourcePlanningConfig, source_planning};
+use crate::sources::SpokenFacts;
 use crate::testing::{context_of, graph, run_dataflow, stage_context};
 use crate::topic_planning::{TopicPlanningConfig, topic_planning};
 
@@ -77,10 +78,11 @@ fn respond(facts: &str, dialogues: &[Vec<String>]) -> Vec<TurnInFlight> {
     let (drafted, failed) = run_dataflow(turns.collect::<Vec<_>>(), move |turns| {
         let context = stage_context(&graph);
         let config = GateConfig { threshold: 0.0, ..GateConfig::default() };
+        let facts = SpokenFacts::AskedFor;
         let (gated, gate_faults) = gate(turns, config, &context);
         let (embedded, embedding_faults) = embedding(gated, EmbeddingConfig::default(), &context);
         let (turns, planning_faults) =
-            source_planning(embedded, SourcePlanningConfig::default(), &context);
+            source_planning(embedded, SourcePlanningConfig::default(), facts, &context);
         let queried = query_production(turns.clone(), QueryProductionConfig::default(), &context);
         let planned = topic_planning(turns, TopicPlanningConfig::default(), &context);
         let (demanded, revision_faults) =
@@ -93,7 +95,7 @@ fn respond(facts: &str, dialogues: &[Vec<String>]) -> Vec<TurnInFlight> {
         let (grounded, selection_faults) =
             fact_selection(retrieved, FactSelectionConfig::default(), &context);
         let (decided, decision_faults) =
-            decision(grounded, DecisionConfig::default(), &GenerationConfig::default(), &context);
+            decision(grounded, DecisionConfig::default(), facts, &context);
         let (weighed, weighing_faults) =
             integration(decided, IntegrationConfig::default(), &context);
         let (drafted, faults) = generation(weighed, GenerationConfig::default(), &context);

@@ -3,7 +3,8 @@
 //! The plan is NULL or a sequence of sources in execution order, each after those that it depends on.
 //!
 //! - The lexical form plans every source that could answer and that the utterance calls for: by one of
-//!   the source's `cues`, or always if it has none.
+//!   the source's `cues`, or always if it has none. It leaves out the graph where none of its facts could be
+//!   said ([`SpokenFacts`]) and no source that it plans depends on it.
 //! - The learned form asks the unified model by its acting tokens, one for each kind of source. It
 //!   plans the sources that the rules call for, if the model names their kind.
 //! - The prompted form asks a language model, which reads what each source knows.
@@ -20,15 +21,17 @@ use rustc_hash::FxHashSet;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use timely::dataflow::StreamVec;
+use turnstream_knowledge::Knowledge;
 use turnstream_knowledge::terms::terms;
 use turnstream_ports::model::unified::{Task, Unified, UnifiedAnswer, UnifiedRequest};
 use turnstream_ports::refused::Refused;
 use turnstream_schemas::{Fault, FaultKind, Plan, PlanAnswer, SourceKind, Stage};
 
+use crate::asked_facts::asks_for_facts;
 use crate::flow::{Epoch, TurnInFlight};
 use crate::prompted::fence::fenced;
 use crate::prompted::{Answered, Prompt, Prompted, PromptedConfig, Slot, material};
-use crate::sources::{Source, Sources};
+use crate::sources::{Source, Sources, SpokenFacts};
 use crate::stage::{
     Answer, Asked, Call, CallConfig, Decide, OnFailure, Step, Streams, Without, run,
 };
@@ -87,29 +90,74 @@ impl StageConfig for SourcePlanningConfig {
     }
 }
 
-/// Runs source planning over a stream of turns. Returns (turns with their plan, faults).
+/// Runs source planning over a stream of turns. Returns (turns with their plan, faults). `facts` are those
+/// of the graph that the response may say.
 pub fn source_planning<'scope>(
     turns: StreamVec<'scope, Epoch, TurnInFlight>,
     config: SourcePlanningConfig,
+    facts: SpokenFacts,
     context: &StageContext,
 ) -> Streams<'scope, TurnInFlight> {
-    run(turns, SourcePlanning::new(config, context), &context.runner)
+    run(turns, SourcePlanning::new(config, facts, context), &context.runner)
 }
 
 /// The stage.
 struct SourcePlanning {
     config: SourcePlanningConfig,
     sources: Arc<Sources>,
+    facts: SpokenFacts,
+    knowledge: Knowledge,
     unified: Option<Arc<Unified>>,
     prompt: Option<Prompt>,
 }
 
 impl SourcePlanning {
-    fn new(config: SourcePlanningConfig, context: &StageContext) -> Self {
+    fn new(config: SourcePlanningConfig, facts: SpokenFacts, context: &StageContext) -> Self {
         let is_learned = config.form == SourcePlanningForm::Learned;
         let unified = context.unified.clone().filter(|_| is_learned);
         let prompt = context.prompting.prompt::<PlanAnswer>(STAGE, config.prompted());
-        Self { config, sources: Arc::clone(&context.sources), unified, prompt }
+        let (sources, knowledge) = (Arc::clone(&context.sources), context.knowledge.clone());
+        Self { config, sources, facts, knowledge, unified, prompt }
+    }
+
+    /// The plan of the rules.
+    fn by_rules(&self, turn: &TurnInFlight) -> Plan {
+        executable(turn, &self.called_for(turn), &self.sources)
+    }
+
+    /// The sources that the current utterance calls for, and the graph only where it is of use.
+    fn called_for(&self, turn: &TurnInFlight) -> BTreeSet<&str> {
+        let mut called = called_for(turn, &self.sources);
+        let graph = self.sources.iter().find(|it| it.config.kind == SourceKind::Graph);
+        if let Some(graph) = graph
+            && called.remove(graph.name.as_str())
+            && (self.sources.with_dependencies(&called).contains(&graph) || self.is_said(turn))
+        {
+            called.insert(graph.name.as_str());
+        }
+        called
+    }
+
+    /// Whether a fact could be said to this turn.
+    fn is_said(&self, turn: &TurnInFlight) -> bool {
+        match self.facts {
+            SpokenFacts::Selected => true,
+            SpokenFacts::AskedFor => {
+                self.knowledge.at(&turn.knowledge, |graph| asks_for_facts(turn, graph))
+            }
+            SpokenFacts::None => false,
+        }
+    }
+
+    /// The plan of the sources of these kinds that the rules call for, and of their dependencies.
+    fn of_kinds(&self, turn: &TurnInFlight, kinds: &[SourceKind]) -> Plan {
+        let mut chosen = self.called_for(turn);
+        chosen.retain(|name| {
+            self.sources.of_name(name).is_some_and(|it| kinds.contains(&it.config.kind))
+        });
+        let needed = self.sources.with_dependencies(&chosen);
+        let needed = needed.iter().map(|source| source.name.as_str()).collect();
+        executable(turn, &needed, &self.sources)
     }
 }
 
@@ -138,7 +186,7 @@ impl Decide for SourcePlanning {
         }
         Ok(Step::decided(match self.config.form {
             SourcePlanningForm::Off => self.without(turn, Without::Off),
-            _ => called_for(turn, &self.sources),
+            _ => self.by_rules(turn),
         }))
     }
 
@@ -153,7 +201,7 @@ impl Decide for SourcePlanning {
         }
         match answer.of::<Vec<UnifiedAnswer>>(STAGE)?.first() {
             Some(UnifiedAnswer::Plan { kinds, .. }) => {
-                Ok(Step::decided(of_kinds(turn, kinds, &self.sources)))
+                Ok(Step::decided(self.of_kinds(turn, kinds)))
             }
             _ => Err(Fault::new(STAGE, FaultKind::Unfit, "the answer is no plan")),
         }
@@ -161,7 +209,7 @@ impl Decide for SourcePlanning {
 
     fn without(&self, turn: &TurnInFlight, why: Without<'_>) -> Plan {
         match why {
-            Without::ByRules(_) => called_for(turn, &self.sources),
+            Without::ByRules(_) => self.by_rules(turn),
             _ => every(turn, &self.sources),
         }
     }
@@ -186,9 +234,9 @@ impl Prompted for SourcePlanning {
     }
 }
 
-/// The kinds of the sources that the rules plan, each once.
+/// The kinds of the sources that could answer and that the current utterance calls for, each once.
 pub(crate) fn kinds(turn: &TurnInFlight, sources: &Sources) -> Vec<SourceKind> {
-    let called = called_for(turn, sources);
+    let called = executable(turn, &called_for(turn, sources), sources);
     let called = called.0.iter().filter_map(|name| sources.of_name(name.as_str()));
     let mut kinds: Vec<SourceKind> = called.map(|source| source.config.kind).collect();
     kinds.sort_unstable();
@@ -196,18 +244,8 @@ pub(crate) fn kinds(turn: &TurnInFlight, sources: &Sources) -> Vec<SourceKind> {
     kinds
 }
 
-/// The plan of the sources of these kinds that the rules call for, and of their dependencies.
-fn of_kinds(turn: &TurnInFlight, kinds: &[SourceKind], sources: &Sources) -> Plan {
-    let called = called_for(turn, sources);
-    let called = called.0.iter().filter_map(|name| sources.of_name(name.as_str()));
-    let chosen = called.filter(|source| kinds.contains(&source.config.kind));
-    let chosen = chosen.map(|source| source.name.as_str()).collect();
-    let needed = sources.with_dependencies(&chosen);
-    executable(turn, &needed.iter().map(|source| source.name.as_str()).collect(), sources)
-}
-
-/// The plan of the rules: the sources that could answer and that the current utterance calls for.
-pub fn called_for(turn: &TurnInFlight, sources: &Sources) -> Plan {
+/// The sources that the current utterance calls for.
+fn called_for<'s>(turn: &TurnInFlight, sources: &'s Sources) -> BTreeSet<&'s str> {
     let asks: FxHashSet<String> = terms(turn.context.completed_query()).into_iter().collect();
     let is_called = |source: &&Source| {
         let cues = &source.config.cues;
@@ -218,8 +256,7 @@ pub fn called_for(turn: &TurnInFlight, sources: &Sources) -> Plan {
         };
         cues.is_empty() || cues.iter().any(said)
     };
-    let called = sources.iter().filter(is_called).map(|source| source.name.as_str());
-    executable(turn, &called.collect(), sources)
+    sources.iter().filter(is_called).map(|source| source.name.as_str()).collect()
 }
 
 /// The plan of every source that could answer.

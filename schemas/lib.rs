@@ -11,7 +11,7 @@
 //! 3. [`demand`]: which knowledge a turn asks for (queries, topics, revisions);
 //! 4. [`plan`]: which sources are asked, in which order;
 //! 5. [`evidence`]: what the sources answered;
-//! 6. [`response`]: what leaves on the `responses` and `traces` topics;
+//! 6. [`response`]: what leaves on the `responses` and `traces` topics, and [`fingerprint`]: what made it;
 //! 7. [`outcome`]: the three ways an input can end, and [`handover`]: who holds a conversation then;
 //! 8. [`stages`]: the stages, a row for each, and [`fault`]: why one could not do its work;
 //! 9. [`knowledge`]: changes of the knowledge while turns flow;
@@ -27,6 +27,7 @@ pub mod demand;
 pub mod directive;
 pub mod evidence;
 pub mod fault;
+pub mod fingerprint;
 pub mod handover;
 pub mod history;
 pub mod ids;
@@ -56,6 +57,7 @@ pub use evidence::{
     RowOperation, RowsAsked, TableRow,
 };
 pub use fault::{Degraded, Fault, FaultKind};
+pub use fingerprint::{Fingerprint, FingerprintPart};
 pub use handover::{ConversationRecord, HandOffReason, Handover, HandoverReason, Holder};
 pub use history::{
     CategoryRecord, ChainRecord, EntryKey, EntryVector, Evicted, EvictionCounts, EvictionReason,

@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 use crate::demand::Demand;
 use crate::evidence::{Citation, Evidence};
 use crate::fault::Degraded;
+use crate::fingerprint::Fingerprint;
 use crate::handover::HandOffReason;
 use crate::history::{Evicted, RecalledTurn};
 use crate::ids::{ConversationId, InputId, ResponseId, Score, TenantId, TurnId, UserId};
@@ -141,6 +142,10 @@ pub struct Response {
     /// the topic `traces` then has it, if responses are traced.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub brief: bool,
+    /// Which program, configuration, prompts, models and knowledge made it; a brief record has the digest of
+    /// all together.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub fingerprint: Option<Fingerprint>,
     /// Whether the turn needs knowledge.
     #[serde(default)]
     pub gate: GateDecision,
@@ -220,6 +225,8 @@ pub struct BriefResponse<'a> {
     #[serde(skip_serializing_if = "<[Citation]>::is_empty")]
     citations: &'a [Citation],
     brief: bool,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    fingerprint: Option<Fingerprint>,
     model: &'a ModelUsed,
     degraded: &'a [Degraded],
     #[serde(skip_serializing_if = "serde_json::Map::is_empty")]
@@ -244,6 +251,7 @@ impl<'a> From<&'a Response> for BriefResponse<'a> {
             answer_precision: response.answer_precision,
             citations: &response.citations,
             brief: true,
+            fingerprint: response.fingerprint.as_ref().map(Fingerprint::brief),
             model: &response.model,
             degraded: &response.degraded,
             metadata: &response.metadata,

@@ -21,10 +21,11 @@ fn decided_with(
         let kinds = [("pages", SourceKind::Documents), ("graph", SourceKind::Graph)];
         let sources = kinds.map(|(name, kind)| (name.to_owned(), SourceConfig::of(kind))).into();
         let sources = Arc::new(Sources::new(&sources).expect("sources"));
+        let facts = spoken_facts(&config, &GenerationConfig::default(), &sources);
         let reader = Some(Arc::clone(&model) as Arc<Read>);
         let context = StageContext { reader, sources, ..stage_context(&graph) };
         let context = asking(context, |_| unreachable!("no language model is asked"));
-        decision(turns, config.clone(), &GenerationConfig::default(), &context)
+        decision(turns, config.clone(), facts, &context)
     });
     assert!(faults.is_empty());
     (values.pop().expect("a turn"), reader.asked())
@@ -199,7 +200,7 @@ fn pages_without_a_graph_decline_in_every_language() {
         let sources = [("pages".to_owned(), SourceConfig::of(SourceKind::Documents))].into();
         let sources = Arc::new(Sources::new(&sources).expect("sources"));
         let context = StageContext { sources, ..stage_context(&graph) };
-        decision(turns, DecisionConfig::default(), &GenerationConfig::default(), &context)
+        decision(turns, DecisionConfig::default(), SpokenFacts::None, &context)
     });
     assert!(faults.is_empty());
     assert_eq!(of(&values[0]).0, Action::Decline);
@@ -260,7 +261,7 @@ fn prompted_with(answers: Vec<&'static str>, lines: &[&str]) -> (TurnInFlight, u
             turnstream_ports::model::Generated { text, ..Default::default() }
         });
         let config = DecisionConfig { form: DecisionForm::Prompted, ..DecisionConfig::default() };
-        decision(turns, config, &GenerationConfig::default(), &context)
+        decision(turns, config, SpokenFacts::None, &context)
     });
     assert!(faults.is_empty());
     (values.pop().expect("a turn"), asked.load(std::sync::atomic::Ordering::Relaxed))

@@ -41,12 +41,49 @@ fn names(plan: &Plan) -> Vec<&str> {
 #[test]
 fn cues_call_for_a_source() {
     let sources = sources();
-    let plan = |text, persona: &[&str]| called_for(&turn(text, persona), &sources);
+    let plan = |text, persona: &[&str]| {
+        let turn = turn(text, persona);
+        executable(&turn, &called_for(&turn, &sources), &sources)
+    };
     assert_eq!(names(&plan("Are you open now?", &["I sail."])), ["hours", "persona", "manuals"]);
     assert_eq!(names(&plan("What are the opening hours?", &[])), ["hours"], "in the words' forms");
     assert_eq!(names(&plan("How many hours?", &["I sail."])), ["persona", "manuals"]);
     assert_eq!(names(&plan("How many hours?", &[" "])), [""; 0], "NULL");
     assert_eq!(names(&every(&turn("Hello", &["I sail."]), &sources)).len(), 3);
+}
+
+#[test]
+fn the_graph_is_asked_only_for_facts_that_could_be_said() {
+    use SpokenFacts::{AskedFor, None, Selected};
+    let graph_and = |others: &[(&str, SourceConfig)]| {
+        let graph = ("graph".to_owned(), SourceConfig::of(SourceKind::Graph));
+        let others = others.iter().map(|(name, config)| ((*name).to_owned(), config.clone()));
+        Arc::new(Sources::new(&others.chain([graph]).collect()).expect("sources"))
+    };
+    let alone = graph_and(&[]);
+    let depends_on = vec!["graph".to_owned()];
+    let pages = SourceConfig { depends_on, ..SourceConfig::of(SourceKind::Documents) };
+    let needed = graph_and(&[("pages", pages)]);
+    for (said, facts, sources, expected) in [
+        ("What is a lighthouse?", AskedFor, &alone, &["graph"][..]),
+        ("Where is my lighthouse?", AskedFor, &alone, &[]),
+        ("What is a windmill?", AskedFor, &alone, &[]),
+        ("灯塔", AskedFor, &alone, &["graph"]),
+        ("Where is my lighthouse?", Selected, &alone, &["graph"]),
+        ("What is a lighthouse?", None, &alone, &[]),
+        ("Hello", None, &needed, &["graph", "pages"]),
+    ] {
+        let graph = graph("lighthouse IsA tower 2\n灯塔 地址 海边 1");
+        let asked = scene(&[&format!("u: {said}")], &graph);
+        let sources = Arc::clone(sources);
+        let (out, faults) = run_dataflow(vec![asked], move |turns| {
+            let sources = Arc::clone(&sources);
+            let means = StageContext { sources, ..stage_context(&graph) };
+            source_planning(turns, SourcePlanningConfig::default(), facts, &means)
+        });
+        assert!(faults.is_empty(), "{faults:?}");
+        assert_eq!(names(&out[0].plan), expected, "{said} {facts:?}");
+    }
 }
 
 /// The operator's plan for a turn with a persona, if the model gives this answer.
@@ -61,7 +98,7 @@ fn planned(form: SourcePlanningForm, answer: &'static str) -> (Vec<String>, Vec<
             Generated { text: answer.to_owned(), ..Generated::default() }
         });
         let means = StageContext { sources: Arc::new(sources()), ..means };
-        source_planning(turns, config.clone(), &means)
+        source_planning(turns, config.clone(), SpokenFacts::None, &means)
     });
     assert!(faults.is_empty(), "{faults:?}");
     let TurnInFlight { plan, progress, .. } = &out[0];
@@ -107,7 +144,7 @@ fn the_unified_model_chooses_kinds_among_what_is_called_for() {
             let means = asking(stage_context(&graph("")), |_| Generated::default());
             let unified = Some(Arc::clone(&unified) as _);
             let means = StageContext { sources: Arc::new(sources()), unified, ..means };
-            source_planning(turns, config.clone(), &means)
+            source_planning(turns, config.clone(), SpokenFacts::None, &means)
         });
         assert!(faults.is_empty(), "{faults:?}");
         assert_eq!(names(&out[0].plan), expected, "{said}");

@@ -3,7 +3,7 @@
 //! Two replays of one log are held against each other. For each turn, the first stage at which they part is
 //! named, and what the user gets in either.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
@@ -13,7 +13,7 @@ use minijinja::{Environment, context};
 use serde::Serialize;
 use turnstream_console::{Exit, print_json};
 use turnstream_formats::Format;
-use turnstream_schemas::{Action, Stage};
+use turnstream_schemas::{Action, FingerprintPart, Response, Stage};
 
 use crate::responses::each_response;
 use crate::teach::utterances;
@@ -106,6 +106,9 @@ struct DiffReport {
     changed: u64,
     only_a: u64,
     only_b: u64,
+    /// What made the responses of A and not those of B, or the other way about: of program, weights,
+    /// configuration, prompts, models and knowledge, those that differ.
+    made_by: BTreeSet<FingerprintPart>,
     /// Turns that differ, by the first stage at which they part, in the order of the flow.
     stages: Vec<Count>,
     /// By what the response does, as `answer → decline`, the most frequent first. Where the action is the
@@ -156,7 +159,9 @@ fn compare(
 ) -> anyhow::Result<(DiffReport, Vec<ChangedTurn>)> {
     // A turn that came twice was answered once, so a name is met once in a file.
     let mut before: HashMap<String, ComparedResponse> = HashMap::new();
+    let (mut of_a, mut of_b) = (BTreeSet::new(), BTreeSet::new());
     each_response(&args.a, |_, response| {
+        note_parts(&response, &mut of_a);
         let turn = format!("{}/{}", response.conversation_id, response.turn_id);
         before.insert(turn, ComparedResponse::of(response));
     })?;
@@ -166,6 +171,7 @@ fn compare(
         (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
     let mut actions: BTreeMap<(Option<Action>, Option<Action>), u64> = BTreeMap::new();
     each_response(&args.b, |_, response| {
+        note_parts(&response, &mut of_b);
         let turn = format!("{}/{}", response.conversation_id, response.turn_id);
         let Some(a) = before.remove(&turn) else {
             report.only_b += 1;
@@ -191,6 +197,10 @@ fn compare(
         changed.push(ChangedTurn { turn, stage, user, a: a.said, b: b.said });
     })?;
     report.only_a = before.len() as u64;
+    // Records of before they told it say nothing.
+    if !of_a.is_empty() && !of_b.is_empty() {
+        report.made_by = of_a.symmetric_difference(&of_b).map(|(part, _)| *part).collect();
+    }
     let in_flow = stages
         .into_iter()
         .map(|(stage, count): (Stage, u64)| Count { name: stage.name().to_owned(), count });
@@ -215,6 +225,13 @@ fn compare(
     Ok((report, changed))
 }
 
+/// Adds what made a response.
+fn note_parts(response: &Response, parts: &mut BTreeSet<(FingerprintPart, String)>) {
+    for (part, digest) in response.fingerprint.iter().flat_map(|it| &it.parts) {
+        parts.insert((*part, digest.clone()));
+    }
+}
+
 /// The largest first.
 fn ranked(counts: impl Iterator<Item = Count>) -> Vec<Count> {
     let mut counts: Vec<Count> = counts.collect();
@@ -229,6 +246,10 @@ fn print(report: &DiffReport, shown: &[ChangedTurn], out: &mut dyn Write) -> any
         "{compared} turns: {same} the same, {changed} differ, {numbers} differ in scores or order \
          alone; {only_a} only in A, {only_b} only in B"
     )?;
+    let made_by: Vec<&str> = report.made_by.iter().map(|part| part.name()).collect();
+    if !made_by.is_empty() {
+        writeln!(out, "what made them differs in: {}", made_by.join(", "))?;
+    }
     for (title, counts) in [
         ("first part at", &report.stages),
         ("action", &report.actions),

@@ -312,7 +312,7 @@ fn read(from: &From, config: &Config, only: Option<&str>) -> anyhow::Result<Hist
 }
 
 /// The directory of an embedded log; `None` for Kafka.
-fn directory<'a>(data: Option<&'a Path>, config: &'a Config) -> Option<&'a Path> {
+pub(crate) fn directory<'a>(data: Option<&'a Path>, config: &'a Config) -> Option<&'a Path> {
     match (data, config.log.kind) {
         (Some(data), _) => Some(data),
         (None, LogKind::Embedded) => config.log.directory.as_deref(),
@@ -320,7 +320,7 @@ fn directory<'a>(data: Option<&'a Path>, config: &'a Config) -> Option<&'a Path>
     }
 }
 
-fn opened(directory: &Path, config: &Config) -> Result<EmbeddedLog, LogError> {
+pub(crate) fn opened(directory: &Path, config: &Config) -> Result<EmbeddedLog, LogError> {
     if !directory.is_dir() {
         // Opening a missing directory would create it.
         let path = directory.display().to_string();

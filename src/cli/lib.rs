@@ -15,6 +15,7 @@ use turnstream_console::{Exit, Program};
 mod annotations;
 pub mod chat;
 pub mod completions;
+pub mod dead_letters;
 pub mod demo;
 pub mod diff;
 pub mod documents;
@@ -115,6 +116,8 @@ pub enum Command {
     Link(link::LinkArgs),
     /// Count what responses and knowledge amount to, and publish it.
     Views(views::ViewsArgs),
+    /// Show inputs that could not be served, and send them again.
+    DeadLetters(dead_letters::DeadLettersArgs),
     /// Show and end transactions that hold readers back.
     Transactions(transactions::TransactionsArgs),
     /// Check a configuration file.
@@ -136,6 +139,7 @@ impl Command {
             Self::New(args) => args.json,
             Self::Teach(args) => args.json(),
             Self::Diff(args) => args.json,
+            Self::DeadLetters(args) => args.json(),
             Self::Explain(args) => args.json,
             Self::Replay(args) => args.json,
             Self::Knowledge(args) => args.json(),
@@ -169,6 +173,7 @@ impl Command {
             Self::Demo(args) => demo::execute(args, out).map(|()| Exit::Success),
             Self::Chat(args) => chat::execute(args, out).map(|()| Exit::Success),
             Self::Diff(args) => diff::execute(args, out),
+            Self::DeadLetters(args) => dead_letters::execute(args, out),
             Self::Explain(args) => explain::execute(args, out).map(|()| Exit::Success),
             Self::New(args) => new::execute(args, out).map(|()| Exit::Success),
             Self::Teach(args) => teach::execute(args, out).map(|()| Exit::Success),

@@ -2,17 +2,20 @@
 
 use std::io::Write;
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use serde::Serialize;
 use turnstream_console::failure::problems_of;
 use turnstream_console::{Exit, load_config, print_json};
 use turnstream_engine::config::{Checks, Config, ConfigError, Loaded, LogKind, Problem};
 use turnstream_engine::dependencies::{Dependencies, DependencyError, Reach};
+use turnstream_engine::digests::Digests;
 use turnstream_engine::metrics::Metrics;
 use turnstream_log::{Topic, kafka};
 use turnstream_models::language::AnswerFiles;
 use turnstream_models::probe::{self, Probed};
 use turnstream_ports::remedy::parted;
+use turnstream_schemas::Fingerprint;
 
 use super::opening;
 
@@ -32,6 +35,7 @@ Examples:
   turnstream validate --config turnstream.toml --connect
   turnstream validate --config turnstream.toml --print
   turnstream validate --print > turnstream.toml    (the defaults, documented)
+  turnstream validate --config turnstream.toml --fingerprint
   turnstream validate --config turnstream.toml --json")]
 pub struct ValidateArgs {
     /// The file; the defaults where it is not given.
@@ -46,7 +50,11 @@ pub struct ValidateArgs {
     /// masked, and variables of the environment appear by name.
     #[arg(long)]
     pub print: bool,
-    /// Print one JSON object: valid, problems and, with --print, config.
+    /// Print what responses are made by: the digest that each of them carries, of each part, and of
+    /// what the parts are made of.
+    #[arg(long, conflicts_with = "print")]
+    pub fingerprint: bool,
+    /// Print one JSON object: valid, problems and, with --print, config, or with --fingerprint, the digests.
     #[arg(long)]
     pub json: bool,
 }
@@ -58,6 +66,8 @@ struct Verdict {
     problems: Vec<Problem>,
     #[serde(skip_serializing_if = "Option::is_none")]
     config: Option<serde_json::Value>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    fingerprint: Option<Arc<Digests>>,
 }
 
 /// Checks the file and reports the result.
@@ -65,12 +75,13 @@ struct Verdict {
 /// # Errors
 /// The [`ConfigError`], unless `--json` prints it to `out`; or `out` cannot be written to.
 pub fn execute(args: &ValidateArgs, out: &mut dyn Write) -> anyhow::Result<Exit> {
-    let loaded = match checked(args) {
-        Ok(loaded) => loaded,
+    let (loaded, digests) = match checked(args) {
+        Ok(checked) => checked,
         Err(error) if args.json => match error.downcast::<ConfigError>() {
             Ok(error) => {
                 let problems = problems_of(&error);
-                print_json(out, &Verdict { valid: false, problems, config: None })?;
+                let (config, fingerprint) = (None, None);
+                print_json(out, &Verdict { valid: false, problems, config, fingerprint })?;
                 return Ok(Exit::Usage);
             }
             Err(error) => return Err(error),
@@ -80,9 +91,14 @@ pub fn execute(args: &ValidateArgs, out: &mut dyn Write) -> anyhow::Result<Exit>
     match (args.json, args.print) {
         (true, print) => {
             let config = if print { Some(loaded.to_json()?) } else { None };
-            print_json(out, &Verdict { valid: true, problems: Vec::new(), config })?;
+            let fingerprint = digests.filter(|_| args.fingerprint);
+            let problems = Vec::new();
+            print_json(out, &Verdict { valid: true, problems, config, fingerprint })?;
         }
         (false, true) => out.write_all(loaded.to_toml()?.as_bytes())?,
+        (false, false) if let Some(digests) = digests.filter(|_| args.fingerprint) => {
+            print_digests(&digests, out)?;
+        }
         (false, false) => {
             let file = args.config.as_ref().map(|path| format!("{}: ", path.display()));
             writeln!(out, "{}valid", file.unwrap_or_default())?;
@@ -91,23 +107,41 @@ pub fn execute(args: &ValidateArgs, out: &mut dyn Write) -> anyhow::Result<Exit>
     Ok(Exit::Success)
 }
 
-/// The configuration, if it has no problems.
-fn checked(args: &ValidateArgs) -> anyhow::Result<Loaded<Config>> {
+fn print_digests(digests: &Digests, out: &mut dyn Write) -> std::io::Result<()> {
+    let Digests { fingerprint: Fingerprint { digest, parts }, details } = digests;
+    writeln!(out, "{digest}")?;
+    for (part, digest) in parts {
+        writeln!(out, "  {:<16} {digest}", part.name())?;
+        // The version and what ships are what their parts say.
+        let of_part = details.get(part).filter(|of| of.values().all(|it| it != digest));
+        for (name, digest) in of_part.into_iter().flatten() {
+            writeln!(out, "    {digest:<16} {name}")?;
+        }
+    }
+    Ok(())
+}
+
+/// The configuration, if it has no problems, and what responses are made by.
+fn checked(args: &ValidateArgs) -> anyhow::Result<(Loaded<Config>, Option<Arc<Digests>>)> {
     let loaded = load_config(args.config.as_deref())?;
     let metrics = Metrics::new(&loaded.value.metrics);
     let checks = opening::serving(&loaded.value);
     let reach = if args.connect { Reach::Servers } else { Reach::Here };
     let opened = opening::open(&loaded, checks, &metrics, (&AnswerFiles::default(), reach));
-    let mut checks = Checks::default();
+    let (mut checks, mut digests) = (Checks::default(), None);
     match opened {
-        Ok((dependencies, _)) if args.connect => connect(&dependencies, &mut checks),
-        Ok(_) => {}
+        Ok((dependencies, _)) => {
+            if args.connect {
+                connect(&dependencies, &mut checks);
+            }
+            digests = dependencies.made_by;
+        }
         Err(error) => match error.downcast::<DependencyError>()? {
             DependencyError::Unusable(found) => opening::unusable(&mut checks, found),
             error @ DependencyError::Answers(_) => return Err(error.into()),
         },
     }
-    if checks.is_empty() { Ok(loaded) } else { Err(loaded.refused(checks).into()) }
+    if checks.is_empty() { Ok((loaded, digests)) } else { Err(loaded.refused(checks).into()) }
 }
 
 /// Asks the broker and the language models.
@@ -137,13 +171,17 @@ fn connect(dependencies: &Dependencies, checks: &mut Checks) {
 mod tests {
     use super::*;
 
+    fn nothing() -> ValidateArgs {
+        ValidateArgs { config: None, connect: false, print: false, fingerprint: false, json: false }
+    }
+
     fn run(text: &str, print: bool, json: bool) -> (anyhow::Result<Exit>, String) {
         let folder = tempfile::tempdir().expect("a folder");
         let path = folder.path().join("t.toml");
         std::fs::write(&path, text).expect("written");
         let mut out = Vec::new();
         let exit =
-            execute(&ValidateArgs { config: Some(path), connect: false, print, json }, &mut out);
+            execute(&ValidateArgs { config: Some(path), print, json, ..nothing() }, &mut out);
         let out = String::from_utf8(out).expect("text");
         (exit, out.replace(&folder.path().display().to_string(), ""))
     }

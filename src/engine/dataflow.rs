@@ -45,7 +45,7 @@ use timely::dataflow::operators::vec::{Branch, Map};
 use timely::dataflow::operators::{Concat, Concatenate, ConnectLoop, Feedback};
 use turnstream_operators::consistency::consistency;
 use turnstream_operators::cross_revision::cross_revision;
-use turnstream_operators::decision::decision;
+use turnstream_operators::decision::{decision, spoken_facts};
 use turnstream_operators::embedding::embedding;
 use turnstream_operators::fact_selection::fact_selection;
 use turnstream_operators::flow::{Epoch, Finished, TurnInFlight};
@@ -87,6 +87,7 @@ pub fn dialogue<'scope>(
     };
     let (rules, late) = (dependencies.rules(), dependencies.count_late_answers());
     let keeping = dependencies.keeping(context);
+    let facts = spoken_facts(&config.decision, &config.generation, &context.sources);
     let scope = inputs.scope();
     let (feedback, answers) = scope.feedback::<Vec<TurnEnd>>(1);
 
@@ -98,7 +99,8 @@ pub fn dialogue<'scope>(
         after_draft(gated, config.gate.clone(), config.generation.clone(), context);
     let (no, yes) = gated.branch(|_, turn| turn.gate.retrieve);
     let (embedded, embedding_faults) = embedding(yes, config.embedding, context);
-    let (planned, planning_faults) = source_planning(embedded, config.source_planning, context);
+    let (planned, planning_faults) =
+        source_planning(embedded, config.source_planning, facts, context);
     let (asking, null) = planned.branch(|_, turn| turn.plan.0.is_empty());
     // Queries and topics search the graph alone, so other plans skip the stages that make them.
     let sources = Arc::clone(&context.sources);
@@ -115,8 +117,7 @@ pub fn dialogue<'scope>(
     let no = no.concat(null).concat(unneeded);
     let (selected, selection_faults) = fact_selection(needed, config.fact_selection, context);
     let grounded = selected.concat(no.map(TurnInFlight::without_knowledge));
-    let (decided, decision_faults) =
-        decision(grounded, config.decision, &config.generation, context);
+    let (decided, decision_faults) = decision(grounded, config.decision, facts, context);
     let (integrated, integration_faults) = integration(decided, config.integration, context);
     let (drafted, generation_faults) = generation(integrated, config.generation, context);
     let (judged, consistency_faults) = consistency(drafted, config.consistency, context);

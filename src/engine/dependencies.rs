@@ -31,6 +31,7 @@ use turnstream_ports::model::unified::Unified;
 use turnstream_ports::model::{Embed, LanguageModels, Listener, Score};
 
 use crate::config::Config;
+use crate::digests::Digests;
 use crate::meaning::Meaning;
 use crate::metrics::Metrics;
 
@@ -98,6 +99,8 @@ pub struct Dependencies {
     pub late_answers: Arc<AtomicU64>,
     /// The metrics of the process.
     pub metrics: Metrics,
+    /// What responses are made by, which they tell; `None` where they do not.
+    pub made_by: Option<Arc<Digests>>,
 }
 
 impl Dependencies {
@@ -169,6 +172,7 @@ impl Dependencies {
             topic: Topic::Turns.name().into(),
             late_answers: Arc::default(),
             metrics,
+            made_by: None,
         }
     }
 

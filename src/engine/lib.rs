@@ -10,8 +10,8 @@
 //!    JSON lines.
 //! 4. [`intake`] and [`flow_control`]: from the log to the workers, within bounds. [`cache`]: the
 //!    disk cache that changelogs are restored to and that holds idle scopes.
-//! 5. [`dependencies`]: what the dataflow is built from, opened once according to [`config`]. [`worker`]:
-//!    the deterministic core, driven by `step(now)`, and the threads that drive it.
+//! 5. [`dependencies`]: what the dataflow is built from, opened once according to [`config`], and its
+//!    [`digests`], which responses carry. [`worker`]: the deterministic core, driven by `step(now)`, and the threads that drive it.
 //! 6. [`commit`]: encodes outcomes and writes transactions. [`tally`]: counts outcomes.
 //! 7. [`metrics`]: counters, liveness and readiness over HTTP.
 //! 8. [`knowledge_feed`]: carries changes of the graph from the log to the workers. [`meaning`]: vectors
@@ -31,6 +31,7 @@ pub mod commit;
 pub mod config;
 pub mod dataflow;
 pub mod dependencies;
+pub mod digests;
 pub mod flow_control;
 pub mod histories;
 pub mod intake;

@@ -13,7 +13,6 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use prometheus_client::encoding::text;
-use prometheus_client::metrics::info::Info;
 use prometheus_client::registry::Registry;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -130,8 +129,6 @@ impl Metrics {
         let models = turnstream_models::metrics::Metrics::register(ours);
         let vitals = Arc::new(Vitals::new(config));
         ours.register_collector(Box::new(VitalsCollector(Arc::clone(&vitals))));
-        let build = Info::new([("version", env!("CARGO_PKG_VERSION"))]);
-        ours.register("build", "The program that runs", build);
         registry.register_collector(Box::new(OfProcess));
         Self(Arc::new(MetricsInner {
             registry,

@@ -77,7 +77,9 @@ impl Core {
     ) -> Self {
         let timers = Timers::default();
         let Config { responses, commit, .. } = &*dependencies.config;
+        let made_by = dependencies.made_by.as_ref();
         let publication = Publication {
+            fingerprint: made_by.map(|it| Arc::new(it.fingerprint.clone())),
             trace: responses.trace,
             recorded: commit.publish_recorded,
             conversations: dependencies.publish_conversations,
@@ -180,7 +182,7 @@ fn outputs(
             input.for_each(|capability, finished| {
                 let _progress = output.session(&capability);
                 for inputs in finished.drain(..) {
-                    let ended = at_work(first_of(&inputs), || encode(inputs, publication));
+                    let ended = at_work(first_of(&inputs), || encode(inputs, &publication));
                     // The committer is gone only when the process is about to stop. The next start
                     // reads again what was not committed.
                     let _ = outlet.send(Report::Ended(Box::new(ended)));

@@ -3,8 +3,9 @@
 use std::collections::BTreeMap;
 
 use turnstream_schemas::{
-    Action, Degraded, Evicted, EvictionReason, EvidenceId, Fault, HandOffReason, KnowledgeState,
-    ModelUsed, RecalledTurn, RecalledVia, RefinementRound, Response, Score, Stage,
+    Action, Degraded, Evicted, EvictionReason, EvidenceId, Fault, Fingerprint, FingerprintPart,
+    HandOffReason, KnowledgeState, ModelUsed, RecalledTurn, RecalledVia, RefinementRound, Response,
+    Score, Stage,
 };
 
 use super::asked::Asked;
@@ -44,6 +45,7 @@ pub fn tree(response: &Response, shown: &Shown<'_>) -> Tree {
             said(response, spoken),
             decision(response),
             Some(answer(response)),
+            response.fingerprint.as_ref().map(made_by),
             degraded(&response.degraded),
             extra(response),
             Some(left_out()),
@@ -62,6 +64,7 @@ pub fn tree(response: &Response, shown: &Shown<'_>) -> Tree {
         Some(answer(response)),
         evicted(&response.evicted, spoken),
         Some(knowledge(&response.knowledge)),
+        response.fingerprint.as_ref().map(made_by),
         degraded(&response.degraded),
         time(&response.timings_us),
         extra(response),
@@ -260,6 +263,16 @@ fn knowledge(state: &KnowledgeState) -> Tree {
     let text = Text::new(Ink::Label, "knowledge ")
         .and(Ink::Plain, format!("snapshot {}", state.snapshot))
         .and(Ink::Quiet, changes);
+    Tree::leaf(text)
+}
+
+fn made_by(fingerprint: &Fingerprint) -> Tree {
+    let Fingerprint { digest, parts } = fingerprint;
+    let version = parts.get(&FingerprintPart::Version);
+    let version = version.map_or(String::new(), |it| format!(", version {it}"));
+    let text = Text::new(Ink::Label, "made by ")
+        .and(Ink::Plain, format!("fingerprint {digest}"))
+        .and(Ink::Quiet, version);
     Tree::leaf(text)
 }
 

@@ -30,7 +30,7 @@ use serde::{Deserialize, Serialize};
 use turnstream_ports::partitioner::Partitioner;
 use turnstream_schemas::Header;
 
-use super::{LogError, Record, Start, Topic};
+use super::{LogError, Output, Record, Start, Topic};
 
 mod codec;
 mod compaction;
@@ -52,7 +52,7 @@ pub use producer::{EmbeddedProducer, OpenTransaction};
 pub use state::Committed;
 pub use writer::EmbeddedWriter;
 
-use state::LogState;
+use state::{Batch, LogState};
 
 /// Bounds of an embedded log.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -183,6 +183,23 @@ impl EmbeddedLog {
         drop(state);
         self.shared.changed.notify_all();
         Ok((partition, offsets))
+    }
+
+    /// Appends records to topics such that every reader sees all of them or none. They are committed when
+    /// the call returns, and in a directory on disk.
+    pub fn append_all(&self, outputs: &[Output]) -> Result<(), LogError> {
+        let mut state = self.state();
+        for output in outputs {
+            state.check_place((output.topic, output.partition))?;
+        }
+        let mut batch = Batch::new();
+        let number = state.stage_begin(&mut batch, "appended together");
+        state.stage_outputs(&mut batch, number, outputs)?;
+        state.stage_commit(&mut batch, number)?;
+        state.write(batch)?;
+        drop(state);
+        self.shared.changed.notify_all();
+        Ok(())
     }
 
     /// Takes one offset, as a control record does, without a readable record. Returns the offset.

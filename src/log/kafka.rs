@@ -74,7 +74,7 @@ pub use config::{ClientSettings, KafkaConfig, KafkaTopics};
 pub use consumer::KafkaConsumer;
 pub use follow::{KafkaFollower, follow, follow_if_there, follow_since};
 pub use recovery::KafkaProducer;
-pub use write::{KafkaWriter, publish, write};
+pub use write::{KafkaWriter, publish, redrive, write};
 
 use closing::ClosedInTime;
 use errors::failed;

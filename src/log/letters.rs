@@ -7,7 +7,7 @@ use std::fmt::Display;
 use turnstream_schemas::outcome::Bytes;
 use turnstream_schemas::{DeadLetter, Fault, FaultKind, Header, InputId, Stage};
 
-use super::{LogError, Output, Topic};
+use super::{LogError, Output, Record, Topic};
 
 /// The names of the headers, in the order in which they are appended.
 pub const HEADERS: [&str; 8] = [
@@ -88,6 +88,32 @@ pub fn decode(
     })
 }
 
+/// The header of a record that marks a dead letter as sent again. It names the letter by its place on the
+/// topic of dead letters, as `partition-offset`.
+pub const REDRIVEN: &str = "turnstream.redriven";
+
+/// The record that marks the dead letter in this record as sent again. It has the letter's key, and no value.
+pub fn mark(letter: &Record) -> Output {
+    let place = format!("{}-{}", letter.partition, letter.offset);
+    Output {
+        topic: Topic::DeadLetters,
+        partition: letter.partition,
+        input_offset: letter.offset,
+        key: letter.key.clone(),
+        value: None,
+        headers: vec![Header { name: REDRIVEN.to_owned(), value: Some(Bytes(place.into_bytes())) }],
+    }
+}
+
+/// The place of the dead letter that this record marks as sent again: its partition and offset; `None` for a
+/// dead letter.
+pub fn marked(record: &Record) -> Option<(i32, i64)> {
+    // The headers of a dead letter end with those of its own, so a header sent by a client is no mark.
+    let [Header { name, value: Some(Bytes(place)) }] = &record.headers[..] else { return None };
+    let (partition, offset) = std::str::from_utf8(place).ok()?.split_once('-')?;
+    (name == REDRIVEN).then_some((partition.parse().ok()?, offset.parse().ok()?))
+}
+
 fn number<T: std::str::FromStr>(text: &str, header: &str) -> Result<T, LogError> {
     text.parse().map_err(|_| not_ours(header))
 }
@@ -106,6 +132,29 @@ fn not_ours(header: &str) -> LogError {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_mark_names_the_letter_and_is_none() {
+        let letter =
+            Record { partition: 3, offset: 41, key: Some(b"k".to_vec()), ..Record::default() };
+        let Output { topic, partition, key, value, headers, .. } = mark(&letter);
+        assert_eq!((topic, partition), (Topic::DeadLetters, 3));
+        let marks = Record { partition, offset: 50, key, value, headers, ..Record::default() };
+        assert_eq!(marked(&marks), Some((3, 41)));
+        assert!(decode(marks.key.as_deref(), None, &marks.headers).is_err());
+        // A client's own header of that name ends before those of the letter.
+        let sent = DeadLetter {
+            schema_version: 1,
+            input: InputId { topic: "turns".to_owned(), partition: 3, offset: 41 },
+            value: None,
+            key: None,
+            headers: marks.headers,
+            fault: Fault::new(Stage::Ingest, FaultKind::Invalid, "no value"),
+            time: 1,
+        };
+        let headers = encode(&sent).headers;
+        assert_eq!(marked(&Record { headers, ..letter }), None);
+    }
 
     #[test]
     fn a_dead_letter_reads_back_and_keeps_the_record_as_it_came() {

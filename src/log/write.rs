@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 use turnstream_ports::partitioner::Partitioner;
 
-use super::LogError;
+use super::{LogError, Output};
 
 /// Writes records outside of transactions, each independently of the others. Records of a partition
 /// keep the order in which they were written.
@@ -41,6 +41,17 @@ pub trait Writer: Send {
     ///
     /// At least one record was not written. Others may have been.
     fn finish(&mut self) -> Result<Written, LogError>;
+}
+
+/// Writes records to several topics.
+pub trait TogetherWriter: Send {
+    /// Writes these records so that readers of committed records see all of them or none, and returns once
+    /// that is certain.
+    ///
+    /// # Errors
+    ///
+    /// None of them is visible, unless the log does not say; then they are all visible or none is.
+    fn write_together(&mut self, outputs: &[Output]) -> Result<(), LogError>;
 }
 
 /// The offsets of written records, by partition.

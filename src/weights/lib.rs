@@ -1,4 +1,4 @@
-//! What ships inside the program: weights and knowledge, as bytes and nothing else.
+//! What ships inside the program: weights and knowledge, as bytes with their digest, and nothing else.
 //!
 //! A crate of their own, so that nothing that reads them carries them through its compilation. The
 //! README beside each says what it was made from, how, and under which licence.
@@ -18,3 +18,6 @@ pub const UNIFIED: &[u8] = include_bytes!("unified/reader-en.gguf");
 
 /// The English pack of ConceptNet, as `turnstream knowledge pack` wrote it.
 pub const PACK: &[u8] = include_bytes!("pack/conceptnet-en.tsv.zst");
+
+/// The digest of all of them together: 16 hexadecimal digits, the first of SHA-256.
+pub const DIGEST: &str = env!("TURNSTREAM_WEIGHTS_DIGEST");

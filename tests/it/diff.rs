@@ -111,7 +111,7 @@ fn what_changed_is_found_with_the_stage_and_the_limits_hold() {
     assert_eq!(turns.collect::<BTreeSet<_>>(), expected);
     assert!(expected.contains("c2/t") && !expected.contains("c3/t"), "{expected:?}");
     let opening = found.iter().find(|it| it["turn"] == "c2/t").expect("it changed");
-    assert_eq!((&opening["stage"], &opening["user"]), (&json!("decision"), &json!(SAID[2])));
+    assert_eq!((&opening["stage"], &opening["user"]), (&json!("source_planning"), &json!(SAID[2])));
     assert_eq!(
         (&opening["a"]["action"], &opening["b"]["action"]),
         (&json!("ask"), &json!("answer"))

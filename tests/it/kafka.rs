@@ -75,8 +75,8 @@ fn ten_thousand_turns_from_kcat_end_as_ten_thousand_outcomes() {
 
 fn write_config(broker: &Broker, folder: &Path) -> std::path::PathBuf {
     let text = format!(
-        "[run]\nworkers = 2\n\n[log]\nkind = \"kafka\"\n\n[log.kafka]\n\
-         bootstrap_servers = \"{}\"\ngroup_id = \"kcat-test\"\n\
+        "[run]\nworkers = 2\n\n[source_planning]\nform = \"off\"\n\n[log]\nkind = \"kafka\"\n\n\
+         [log.kafka]\nbootstrap_servers = \"{}\"\ngroup_id = \"kcat-test\"\n\
          transactional_id = \"kcat-test-1\"\n",
         broker.bootstrap()
     );

@@ -72,7 +72,7 @@ fn every_response_is_what_its_named_knowledge_implies() {
     let text = format!(
         "[run]\nworkers = 2\n[gate]\nthreshold = 0.0\n[knowledge]\nsnapshot = {snapshot:?}\n\
          [fact_retrieval]\nmax_foreseen = 1000\nmax_unforeseen = 1000\n\
-         [fact_selection]\nmax_unselected_in_record = 1000\n\
+         [source_planning]\nform = \"off\"\n[fact_selection]\nmax_unselected_in_record = 1000\n\
          [log.kafka]\nbootstrap_servers = \"{}\"\ncreate_topics = true\ncreate_partitions = 2\n\
          create_knowledge_partitions = 3\n",
         broker.bootstrap()

@@ -8,6 +8,7 @@ mod broker;
 mod cache_folder;
 mod chat;
 mod crash;
+mod dead_letters;
 mod demo;
 mod diff;
 mod documents;

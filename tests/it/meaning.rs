@@ -45,7 +45,7 @@ fn facts_that_share_no_more_words_are_ranked_by_meaning() {
     let config = |embedder: &str| {
         format!(
             "[knowledge]\nsnapshot = {snapshot:?}\n[gate]\nthreshold = 0.0\n[models]\nthreads = 1\n\
-             embedder = {embedder:?}\n"
+             embedder = {embedder:?}\n[source_planning]\nform = \"off\"\n"
         )
     };
     let ranked = |embedder: &str| {

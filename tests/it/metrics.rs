@@ -14,6 +14,7 @@ use std::time::{Duration, Instant};
 use serde_json::{Value, json};
 use turnstream_engine::config::Config;
 use turnstream_engine::dependencies::Dependencies;
+use turnstream_engine::digests::Digests;
 use turnstream_engine::metrics::server::{Observed as _, Server};
 use turnstream_engine::metrics::{Metrics, MetricsConfig};
 use turnstream_engine::serve::{Summary, serve};
@@ -22,6 +23,7 @@ use turnstream_engine::views::{Publishing, ViewsConfig};
 use turnstream_log::embedded::{EmbeddedConfig, EmbeddedLog, Message};
 use turnstream_log::{Ends, Topic};
 use turnstream_operators::generation::GenerationForm;
+use turnstream_operators::prompted::Prompts;
 use turnstream_ports::model::scripted::{Act, Line, Scripted};
 use turnstream_ports::model::{Generate, GenerateRequest, Generated};
 
@@ -167,12 +169,14 @@ fn what_is_counted_is_what_the_engine_says() {
     // A turn that was superseded while it was answered went through the stages too.
     assert_eq!(passed("gate"), tally.responses + summary.late_answers);
     assert_eq!(passed("generation"), passed("gate"));
-    let retrieving = passed("query_production");
+    let retrieving = passed("embedding");
     assert!((tally.gate.retrieve..=passed("gate")).contains(&retrieving));
-    for stage in
-        ["embedding", "topic_planning", "cross_revision", "fact_retrieval", "fact_selection"]
-    {
-        assert_eq!(passed(stage), retrieving, "{stage}");
+    assert_eq!(passed("source_planning"), retrieving);
+    // The others ask for nothing that the graph could say.
+    let asking = passed("query_production");
+    assert!((1..retrieving).contains(&asking), "{asking} of {retrieving}");
+    for stage in ["topic_planning", "cross_revision", "fact_retrieval", "fact_selection"] {
+        assert_eq!(passed(stage), asking, "{stage}");
     }
 }
 
@@ -259,6 +263,8 @@ fn every_metric_is_documented_and_every_documented_one_is_there() {
     // A language model has samples once it is configured, and none is.
     metrics.models().remote("named");
     metrics.models().decoder("named");
+    let made_by = Digests::new(&Config::default(), &Prompts::default(), "none");
+    metrics.vitals().made_by(&made_by.fingerprint);
     let mut served = typed(&metrics.scrape().expect("text"));
     served.extend(typed(&views_served().scrape().expect("text")));
     assert!(served.len() > 40, "{served:?}");

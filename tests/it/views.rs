@@ -115,7 +115,7 @@ fn views_of_an_embedded_log_are_counted_while_nobody_serves_it() {
     let folder = tempfile::tempdir().expect("a folder");
     let path = |name: &str| folder.path().join(name).display().to_string();
     let text = format!(
-        "[gate]\nthreshold = 0.0\n{SMALL}[log]\nkind = \"embedded\"\ndirectory = {:?}\n",
+        "[source_planning]\nform = \"off\"\n{SMALL}[log]\nkind = \"embedded\"\ndirectory = {:?}\n",
         path("log")
     );
     std::fs::write(path("turnstream.toml"), text).expect("written");

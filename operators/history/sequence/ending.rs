@@ -80,6 +80,8 @@ pub(super) fn response(
         answer_precision: drafted.decision.as_ref().and_then(|it| it.precision),
         citations: drafted.draft.citations,
         brief: false,
+        // The committer knows it.
+        fingerprint: None,
         history,
         gate: drafted.gate,
         demand: drafted.demand,

@@ -1,10 +1,14 @@
 //! Encodes finished inputs for the log, and counts them.
 
+use std::sync::Arc;
+
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use turnstream_log::{Output, Topic, evictions, letters};
 use turnstream_operators::flow::{Finished, Original};
-use turnstream_schemas::{BriefResponse, ConversationId, HistoryChange, InputId, Outcome, UserId};
+use turnstream_schemas::{
+    BriefResponse, ConversationId, Fingerprint, HistoryChange, InputId, Outcome, UserId,
+};
 
 use crate::tally::Tally;
 
@@ -33,8 +37,10 @@ pub enum TracePlace {
 }
 
 /// What is written of outcomes.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct Publication {
+    /// What responses are made by.
+    pub fingerprint: Option<Arc<Fingerprint>>,
     /// Where it is written how a response came about.
     pub trace: TracePlace,
     /// Whether recorded turns are written.
@@ -59,13 +65,16 @@ pub struct EncodedBatch {
 }
 
 /// Encodes finished inputs.
-pub fn encode(finished: Finished, publication: Publication) -> EncodedBatch {
+pub fn encode(finished: Finished, publication: &Publication) -> EncodedBatch {
     let Finished { partition, generation, outcomes, changes, conversations } = finished;
     let mut tally = Tally::default();
     let mut offsets = Vec::with_capacity(outcomes.len());
     let mut outputs = Vec::with_capacity(outcomes.len() + changes.len());
     let mut headers = Vec::new();
-    for (outcome, original) in outcomes {
+    for (mut outcome, original) in outcomes {
+        if let Outcome::Response(response) = &mut outcome {
+            response.fingerprint = publication.fingerprint.as_deref().cloned();
+        }
         headers.clone_from(&original.headers);
         tally.count(&outcome);
         offsets.push(outcome.input().offset);
@@ -95,7 +104,7 @@ pub fn encode(finished: Finished, publication: Publication) -> EncodedBatch {
 fn write_outcome(
     outcome: &Outcome,
     original: &Original,
-    publication: Publication,
+    publication: &Publication,
     outputs: &mut Vec<Output>,
 ) {
     match outcome {
@@ -159,8 +168,6 @@ fn json(record: &impl Serialize) -> Vec<u8> {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
-
     use turnstream_operators::ingest::dead_letter;
     use turnstream_schemas::outcome::Bytes;
     use turnstream_schemas::{
@@ -213,9 +220,13 @@ mod tests {
             changes: vec![HistoryChange::Gone { key, evicted: Some(Box::new(evicted.clone())) }],
             conversations: vec![serde_json::from_str(fixture).unwrap()],
         };
-        let publication =
-            Publication { trace: TracePlace::Topic, recorded: true, conversations: true };
-        let ended = encode(finished.clone(), publication);
+        let publication = Publication {
+            fingerprint: None,
+            trace: TracePlace::Topic,
+            recorded: true,
+            conversations: true,
+        };
+        let ended = encode(finished.clone(), &publication);
         assert_eq!(ended.offsets, [7, 8]);
         let topics: Vec<_> = ended.outputs.iter().map(|output| output.topic).collect();
         assert_eq!(
@@ -230,7 +241,7 @@ mod tests {
         assert_eq!(evictions::decode(&ended.outputs[2].headers), Some(evicted), "and why");
         assert_eq!(ended.outputs[3].key.as_deref(), Some(&b"harbour/c-7"[..]), "the scope");
         let less = Publication { recorded: false, conversations: false, ..publication };
-        assert_eq!(encode(finished, less).outputs.len(), 2, "both may stay off");
+        assert_eq!(encode(finished, &less).outputs.len(), 2, "both may stay off");
     }
 
     #[test]
@@ -246,8 +257,10 @@ mod tests {
                 changes: Vec::new(),
                 conversations: Vec::new(),
             };
-            let publication = Publication { trace, recorded: true, conversations: true };
-            let ended = encode(finished, publication);
+            let fingerprint = whole.fingerprint.clone().map(Arc::new);
+            let publication =
+                Publication { fingerprint, trace, recorded: true, conversations: true };
+            let ended = encode(finished, &publication);
             assert_eq!((ended.offsets.len(), ended.tally.responses), (1, 1));
             let outputs = ended.outputs.into_iter();
             let read = |output: Output| {
@@ -263,6 +276,8 @@ mod tests {
             panic!("{both:?}")
         };
         assert_eq!(trace, &whole);
+        let made_by = whole.fingerprint.as_ref().expect("the fixture has all");
+        assert_eq!(brief.fingerprint, Some(made_by.brief()));
         assert!(brief.brief && brief.evidence.is_empty() && brief.demand == Default::default());
         let same = |of: &Response| {
             let Response { text, citations, action, degraded, metadata, extra, .. } = of.clone();

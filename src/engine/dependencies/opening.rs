@@ -33,6 +33,7 @@ use turnstream_sources::{knowledge, phrasings, tables};
 use super::Dependencies;
 use super::trained::{self, TrainedGateError};
 use crate::config::Config;
+use crate::digests::Digests;
 use crate::meaning::Meaning;
 use crate::metrics::Metrics;
 
@@ -223,7 +224,11 @@ impl<'a> OpeningDependencies<'a> {
             self.check_encoder(documents, meaning);
         }
         let documents = documents?.map(|documents| Arc::new(documents) as Arc<dyn SearchDocuments>);
+        let (graph, prompts) = (graph?, prompts?);
+        let made_by = Digests::new(config, &prompts, graph.version());
+        metrics.vitals().made_by(&made_by.fingerprint);
         Some(Dependencies {
+            made_by: Some(Arc::new(made_by)),
             sources: Arc::new(sources?),
             tables: Arc::new(tables),
             documents,
@@ -237,9 +242,9 @@ impl<'a> OpeningDependencies<'a> {
             phrasings: Arc::new(phrasings?),
             reader: reader?,
             unified: unified?,
-            prompts: prompts?,
+            prompts,
             metrics: metrics.clone(),
-            ..Dependencies::with_graph(config.clone(), graph?)
+            ..Dependencies::with_graph(config.clone(), graph)
         })
     }
 

@@ -3,13 +3,15 @@
 
 use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Instant;
 
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric};
 use prometheus_client::metrics::MetricType;
 use prometheus_client::metrics::gauge::ConstGauge;
+use prometheus_client::metrics::info::Info;
+use turnstream_schemas::{Fingerprint, FingerprintPart};
 
 use super::MetricsConfig;
 use super::health::{Check, Health, InFlight, Limits, ServedPartition};
@@ -26,6 +28,8 @@ pub struct Vitals {
     /// Whether anything has asked for readiness. Only then the log is asked for its consumer's
     /// state.
     watched: AtomicBool,
+    /// What responses are made by, once that is known.
+    made_by: OnceLock<Fingerprint>,
 }
 
 impl Vitals {
@@ -36,7 +40,24 @@ impl Vitals {
         };
         let (health, flow) = (Mutex::default(), Mutex::default());
         let watched = AtomicBool::new(false);
-        Self { started: Instant::now(), limits, health, flow, watched }
+        let made_by = OnceLock::new();
+        Self { started: Instant::now(), limits, health, flow, watched, made_by }
+    }
+
+    /// Notes what responses are made by; the first time counts.
+    pub fn made_by(&self, fingerprint: &Fingerprint) {
+        self.made_by.get_or_init(|| fingerprint.clone());
+    }
+
+    /// The program that runs, and what its responses are made by.
+    fn build(&self) -> Info<Vec<(&str, &str)>> {
+        let mut labels = vec![("version", env!("CARGO_PKG_VERSION"))];
+        if let Some(Fingerprint { digest, parts }) = self.made_by.get() {
+            labels.push(("fingerprint", digest));
+            let parts = parts.iter().filter(|(part, _)| **part != FingerprintPart::Version);
+            labels.extend(parts.map(|(part, digest)| (part.name(), &**digest)));
+        }
+        Info::new(labels)
     }
 
     /// Milliseconds since the start.
@@ -91,6 +112,9 @@ impl Collector for VitalsCollector {
         let learning = self.0.health().learning().cloned();
         let ready = self.0.ready().iter().all(|check| check.ok);
 
+        let help = "The program that runs, and what its responses are made by";
+        let build = encoder.encode_descriptor("build", help, None, MetricType::Info)?;
+        self.0.build().encode(build)?;
         let help = "Inputs that were polled and have no committed outcome yet";
         gauge(&mut encoder, ("inputs_in_flight", help), in_flight.in_all as i64)?;
         let help = "Partitions that are this process's";

@@ -57,6 +57,7 @@ fn response() -> Response {
         "query_reconstructed": "What do I need to bake sourdough bread?",
         "confidence": { "kind": "lowest_logit", "value": -1.5 },
         "knowledge": { "snapshot": "5fa1", "offsets": { "0": 12, "1": 4 } },
+        "fingerprint": { "digest": "5c0ffee5c0ffee55", "parts": { "version": "0.1.0" } },
         "model": { "name": "large", "prompt_hash": "aaaa" },
         "models": { "query_production": { "name": "small", "prompt_hash": "bbbb" } },
         "degraded": ["topic_planning"],

@@ -1,7 +1,7 @@
 //! A writer to a topic of the embedded log.
 
-use super::super::write::{Stretch, Writer, Written};
-use super::super::{LogError, Topic};
+use super::super::write::{Stretch, TogetherWriter, Writer, Written};
+use super::super::{LogError, Output, Topic};
 use super::{EmbeddedLog, Message};
 
 /// Writes records. In a directory, each record is on disk when the call returns.
@@ -37,5 +37,11 @@ impl Writer for EmbeddedWriter {
 
     fn finish(&mut self) -> Result<Written, LogError> {
         Ok(std::mem::take(&mut self.written))
+    }
+}
+
+impl TogetherWriter for EmbeddedLog {
+    fn write_together(&mut self, outputs: &[Output]) -> Result<(), LogError> {
+        self.append_all(outputs)
     }
 }

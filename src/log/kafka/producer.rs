@@ -13,6 +13,8 @@ use rdkafka::message::{DeliveryResult, Header as KafkaHeader, Message as _, Owne
 use rdkafka::producer::{BaseRecord, Producer, ProducerContext, ThreadedProducer};
 use rdkafka::{Offset, TopicPartitionList};
 
+use turnstream_schemas::Header;
+
 use super::super::{LogError, Output, Position, Topic, Transaction};
 use super::closing::ClosedInTime;
 use super::config::KafkaTopics;
@@ -118,6 +120,16 @@ impl ProducerContext for Deliveries {
             self.reported.notify_all();
         }
     }
+}
+
+/// Headers as the client takes them; `None` where there are none.
+pub(super) fn kafka_headers(headers: &[Header]) -> Option<OwnedHeaders> {
+    let begun = OwnedHeaders::new_with_capacity(headers.len());
+    let filled = headers.iter().fold(begun, |filled, header| {
+        let value = header.value.as_ref().map(|value| value.0.as_slice());
+        filled.insert(KafkaHeader { key: &header.name, value })
+    });
+    (!headers.is_empty()).then_some(filled)
 }
 
 /// Takes the transactional id, which fences its earlier holder and aborts that one's open
@@ -233,13 +245,7 @@ impl TransactionalClient {
             BaseRecord::with_opaque_to(topic, self.number).partition(output.partition);
         record.key = output.key.as_deref();
         record.payload = output.value.as_deref();
-        if !output.headers.is_empty() {
-            let headers = OwnedHeaders::new_with_capacity(output.headers.len());
-            record.headers = Some(output.headers.iter().fold(headers, |headers, header| {
-                let value = header.value.as_ref().map(|value| value.0.as_slice());
-                headers.insert(KafkaHeader { key: &header.name, value })
-            }));
-        }
+        record.headers = kafka_headers(&output.headers);
         loop {
             let (source, back) = match self.client.send(record) {
                 Ok(()) => return Ok(()),

@@ -1,8 +1,9 @@
 //! A writer to a topic, idempotent, with acknowledgement by all in-sync replicas.
 //!
 //! Several processes may [`write()`] to the topic of knowledge, each record on its own. One process
-//! [`publish`]es views: it writes in transactions, and its transactional id fences the process
-//! before it, so that two processes never overwrite each other's counts in turn.
+//! [`publish`]es views, and one [`redrive`]s dead letters: both write in transactions, and their
+//! transactional id fences the process before, so that two processes never overwrite each other's counts
+//! in turn, and no dead letter is sent again twice.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -15,11 +16,14 @@ use rdkafka::error::{KafkaError, RDKafkaErrorCode as Code};
 use rdkafka::message::Message as _;
 use rdkafka::producer::{BaseProducer, BaseRecord, DeliveryResult, Producer as _, ProducerContext};
 
-use super::super::write::{Stretch, Writer, Written};
-use super::super::{LogError, Topic};
+use turnstream_schemas::Header;
+
+use super::super::write::{Stretch, TogetherWriter, Writer, Written};
+use super::super::{LogError, Output, Topic};
+use super::config::KafkaTopics;
 use super::errors::{self, failed};
 use super::membership::Membership;
-use super::producer::{ABORT_SLICE, take_id};
+use super::producer::{ABORT_SLICE, kafka_headers, take_id};
 use super::sweep::sweep;
 use super::{KafkaConfig, REQUEST_TIMEOUT, outage, shared_settings, topics};
 
@@ -29,7 +33,8 @@ const SLICE: Duration = Duration::from_millis(2);
 /// Writes records to a topic.
 pub struct KafkaWriter {
     client: BaseProducer<WriterContext>,
-    topic: String,
+    topics: KafkaTopics,
+    topic: Topic,
     partitions: i32,
     transactions: Option<Transactions>,
 }
@@ -119,6 +124,21 @@ pub fn publish(config: &KafkaConfig, topic: Topic) -> Result<KafkaWriter, LogErr
     Ok(writer)
 }
 
+/// Opens the topics of turns and of dead letters to write to both in transactions, under the
+/// group's id and `-redrive`. This fences the earlier holder of that id and aborts its open transactions.
+///
+/// # Errors
+///
+/// As [`publish`].
+pub fn redrive(config: &KafkaConfig) -> Result<KafkaWriter, LogError> {
+    let transactional_id = format!("{}-redrive", config.group_id);
+    let config = KafkaConfig { transactional_id, ..config.clone() };
+    let mut writer = open(&config, Topic::Turns, &config.producer_settings(None))?;
+    take_id(&writer.client, &config, REQUEST_TIMEOUT)?;
+    writer.transactions = Some(Transactions { config, open: false });
+    Ok(writer)
+}
+
 fn open(
     config: &KafkaConfig,
     wanted: Topic,
@@ -134,7 +154,8 @@ fn open(
     let client = settings
         .create_with_context(WriterContext::default())
         .map_err(|source| failed("making a Kafka producer from `log.kafka.client`", source))?;
-    Ok(KafkaWriter { client, topic: topic.to_owned(), partitions, transactions: None })
+    let (topics, transactions) = (config.topics.clone(), None);
+    Ok(KafkaWriter { client, topics, topic: wanted, partitions, transactions })
 }
 
 impl KafkaWriter {
@@ -150,7 +171,7 @@ impl KafkaWriter {
         let doing = format!(
             "writing to topic `{}`; some records may be there already, and writing all of them \
              again does no harm",
-            self.topic
+            self.topics.name(self.topic)
         );
         let first = self.client.client().fatal_error().map(|(code, _)| code);
         let is_fatal = first.is_some()
@@ -213,6 +234,44 @@ impl KafkaWriter {
         }
         self.failed(source)
     }
+
+    /// Queues a record, in the open transaction where this writer uses transactions.
+    fn send(
+        &mut self,
+        (topic, partition): (Topic, i32),
+        key: Option<&[u8]>,
+        value: Option<&[u8]>,
+        headers: &[Header],
+    ) -> Result<(), LogError> {
+        self.check()?;
+        self.begin()?;
+        let topic = self.topics.name(topic);
+        let mut record = BaseRecord::<[u8], [u8]>::to(topic).partition(partition);
+        (record.key, record.payload, record.headers) = (key, value, kafka_headers(headers));
+        loop {
+            record = match self.client.send(record) {
+                Ok(()) => break,
+                Err((KafkaError::MessageProduction(Code::QueueFull), back)) => back,
+                Err((source, _)) => return Err(self.failed(source)),
+            };
+            self.client.poll(SLICE);
+        }
+        self.client.poll(Duration::ZERO);
+        Ok(())
+    }
+
+    /// Waits until every record is delivered, and commits.
+    fn flush(&mut self) -> Result<Written, LogError> {
+        // The loop ends, since a record that is not delivered in time fails.
+        while self.client.in_flight_count() > 0 {
+            // The client's own flush would stop lingering, but wait in slices of 100 ms.
+            let _ = self.client.flush(Duration::ZERO);
+            self.client.poll(SLICE);
+        }
+        self.check()?;
+        self.commit()?;
+        Ok(std::mem::take(&mut self.client.context().delivered().written))
+    }
 }
 
 impl Writer for KafkaWriter {
@@ -226,31 +285,20 @@ impl Writer for KafkaWriter {
         key: Option<&[u8]>,
         value: Option<&[u8]>,
     ) -> Result<(), LogError> {
-        self.check()?;
-        self.begin()?;
-        let mut record = BaseRecord::<[u8], [u8]>::to(&self.topic).partition(partition);
-        (record.key, record.payload) = (key, value);
-        loop {
-            record = match self.client.send(record) {
-                Ok(()) => break,
-                Err((KafkaError::MessageProduction(Code::QueueFull), back)) => back,
-                Err((source, _)) => return Err(self.failed(source)),
-            };
-            self.client.poll(SLICE);
-        }
-        self.client.poll(Duration::ZERO);
-        Ok(())
+        self.send((self.topic, partition), key, value, &[])
     }
 
     fn finish(&mut self) -> Result<Written, LogError> {
-        // The loop ends, since a record that is not delivered in time fails.
-        while self.client.in_flight_count() > 0 {
-            // The client's own flush would stop lingering, but wait in slices of 100 ms.
-            let _ = self.client.flush(Duration::ZERO);
-            self.client.poll(SLICE);
+        self.flush()
+    }
+}
+
+impl TogetherWriter for KafkaWriter {
+    fn write_together(&mut self, outputs: &[Output]) -> Result<(), LogError> {
+        for output in outputs {
+            let Output { topic, partition, key, value, headers, .. } = output;
+            self.send((*topic, *partition), key.as_deref(), value.as_deref(), headers)?;
         }
-        self.check()?;
-        self.commit()?;
-        Ok(std::mem::take(&mut self.client.context().delivered().written))
+        self.flush().map(|_| ())
     }
 }

@@ -3,7 +3,8 @@
 //! Common knowledge is no small talk. Where the graph alone is configured and no language model words the
 //! response, a fact is said only to who asks for it: what a thing in general is, is used for, where it is
 //! found, what it causes. "Where is my parcel?" asks for a parcel of one's own, and no fact of the graph
-//! answers that.
+//! answers that. Source planning leaves the graph out for such a turn, and the decision picks the facts that
+//! answer the others.
 
 use std::collections::BTreeSet;
 
@@ -101,7 +102,7 @@ const QUESTIONS: &[(&[&str], &[&str], AskedFor)] = &[
 ];
 
 /// The places among the evidence of the facts that a turn asks for, the most relevant first.
-pub(super) fn asked_facts(turn: &TurnInFlight, graph: View<'_>) -> Vec<usize> {
+pub(crate) fn asked_facts(turn: &TurnInFlight, graph: View<'_>) -> Vec<usize> {
     let facts = turn.evidence.iter().enumerate();
     let facts = facts.filter_map(|(at, evidence)| Some((at, evidence, evidence.fact.as_ref()?)));
     let chinese = turn.context.lexicon().language() == Lexicon::chinese().language();
@@ -133,6 +134,14 @@ pub(super) fn asked_facts(turn: &TurnInFlight, graph: View<'_>) -> Vec<usize> {
     });
     found.truncate(MOST);
     found.into_iter().map(|(at, _)| at).collect()
+}
+
+/// Whether a turn asks for facts at all: where not, none need be searched for.
+pub(crate) fn asks_for_facts(turn: &TurnInFlight, graph: View<'_>) -> bool {
+    if turn.context.lexicon().language() == Lexicon::chinese().language() {
+        return current(turn).next().is_some();
+    }
+    current(turn).any(|mention| !questions(turn.context.query(), mention, graph).is_empty())
 }
 
 /// The concepts that the current utterance names.
@@ -227,10 +236,10 @@ mod tests {
             evidence: evidence.collect(),
             ..scene(&[&format!("u: {said}")], &graph)
         };
-        asked_facts(&turn, graph.view())
-            .into_iter()
-            .map(|at| turn.evidence[at].text.clone())
-            .collect()
+        let facts = asked_facts(&turn, graph.view());
+        let is_asked = asks_for_facts(&turn, graph.view());
+        assert!(is_asked || facts.is_empty(), "{said}: what is not searched for cannot be said");
+        facts.into_iter().map(|at| turn.evidence[at].text.clone()).collect()
     }
 
     #[test]

@@ -9,7 +9,7 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use clap::Subcommand;
-use jiff::{SignedDuration, Timestamp};
+use jiff::Timestamp;
 use serde::Serialize;
 use turnstream_console::{Exit, Usage, load_config, print_json};
 use turnstream_engine::config::Config;
@@ -19,6 +19,7 @@ use turnstream_log::{Follower, LogError, Record, Topic, kafka, letters};
 use turnstream_schemas::{DeadLetter, FaultKind, Stage};
 
 use crate::history::{directory, opened};
+use crate::logged::moment;
 
 mod edit;
 mod redrive;
@@ -75,7 +76,7 @@ Exit codes:
 
 Examples:
   turnstream dead-letters redrive --config turnstream.toml --stage generation --dry-run
-  turnstream dead-letters redrive --config turnstream.toml --reason tenant_id --edit \".tenant_id = null\"
+  turnstream dead-letters redrive --reason tenant_id --edit \".tenant_id = null\"
   turnstream dead-letters redrive 2-417 2-418 --config turnstream.toml
   turnstream dead-letters redrive --all --data conversations")]
     Redrive(redrive::RedriveArgs),
@@ -105,7 +106,7 @@ struct LettersFilter {
     #[arg(long, value_name = "KIND", value_parser = kind)]
     kind: Option<FaultKind>,
     /// Letters whose input came since then: a time as 2026-11-26T08:00:00Z, or how long ago, as 2h or 30m.
-    #[arg(long, value_name = "TIME", value_parser = since)]
+    #[arg(long, value_name = "TIME", value_parser = moment)]
     since: Option<Timestamp>,
 }
 
@@ -211,15 +212,6 @@ fn stage(text: &str) -> Result<Stage, String> {
 fn kind(text: &str) -> Result<FaultKind, String> {
     let found = FaultKind::ALL.into_iter().find(|kind| kind.name() == text);
     found.ok_or_else(|| format!("one of {}", FaultKind::ALL.map(FaultKind::name).join(", ")))
-}
-
-fn since(text: &str) -> Result<Timestamp, String> {
-    let ago = || {
-        let ago: SignedDuration = text.parse().ok()?;
-        Timestamp::now().checked_sub(ago).ok()
-    };
-    let time = text.parse().ok().or_else(ago);
-    time.ok_or_else(|| "a time is 2026-11-26T08:00:00Z, or how long ago: 2h, 30m".to_owned())
 }
 
 /// Lists, shows or sends again.
@@ -469,12 +461,7 @@ mod tests {
     }
 
     #[test]
-    fn a_time_is_a_moment_or_a_while_ago() {
-        let ms = |text| since(text).map(Timestamp::as_millisecond);
-        assert_eq!(ms("2026-11-26T08:00:00Z"), Ok(1_795_680_000_000));
-        let ago = Timestamp::now().as_millisecond() - ms("2h").expect("a while");
-        assert!((7_199_000..7_300_000).contains(&ago), "{ago}");
-        assert!(since("yesterday").is_err());
+    fn a_letter_is_named_by_its_place() {
         assert_eq!("2-417".parse(), Ok(LetterPlace { partition: 2, offset: 417 }));
         assert!("turns-2-417".parse::<LetterPlace>().is_err());
     }

@@ -3,7 +3,7 @@
 //! Two replays of one log are held against each other. For each turn, the first stage at which they part is
 //! named, and what the user gets in either.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
@@ -15,6 +15,7 @@ use turnstream_console::{Exit, print_json};
 use turnstream_formats::Format;
 use turnstream_schemas::{Action, FingerprintPart, Response, Stage};
 
+use crate::logged::{LoggedPart, ServiceLog};
 use crate::responses::each_response;
 use crate::teach::utterances;
 
@@ -42,6 +43,7 @@ Exit codes:
 Examples:
   turnstream diff before.jsonl after.jsonl
   turnstream diff before.jsonl after.jsonl --log log.jsonl --show 50
+  turnstream diff --from-log prod.toml next.jsonl --since 24h
   turnstream diff before.jsonl after.jsonl --fail-over \"answer->decline > 1%\" --json
   turnstream diff before.jsonl after.jsonl.gz --report changed.html --out changed.jsonl")]
 pub struct ReplayDiffArgs {
@@ -49,8 +51,15 @@ pub struct ReplayDiffArgs {
     #[arg(value_name = "A")]
     a: PathBuf,
     /// Responses of the other.
-    #[arg(value_name = "B")]
-    b: PathBuf,
+    #[arg(value_name = "B", required_unless_present = "from_log", conflicts_with = "from_log")]
+    b: Option<PathBuf>,
+    /// Compare the one file with what a service answered, from the log that its configuration names: the
+    /// service is A, the file B. Turns that the file has not are left out.
+    #[arg(long, value_name = "FILE")]
+    from_log: Option<PathBuf>,
+    /// Which part of it.
+    #[command(flatten)]
+    logged: LoggedPart,
     /// The log that was replayed, so that what users said is shown.
     #[arg(long, value_name = "FILE")]
     log: Option<PathBuf>,
@@ -160,19 +169,35 @@ fn compare(
     // A turn that came twice was answered once, so a name is met once in a file.
     let mut before: HashMap<String, ComparedResponse> = HashMap::new();
     let (mut of_a, mut of_b) = (BTreeSet::new(), BTreeSet::new());
-    each_response(&args.a, |_, response| {
+    let mut take = |response: Response| {
         note_parts(&response, &mut of_a);
-        let turn = format!("{}/{}", response.conversation_id, response.turn_id);
-        before.insert(turn, ComparedResponse::of(response));
-    })?;
+        before.insert(name_of(&response), ComparedResponse::of(response));
+    };
+    let after = match (&args.from_log, &args.b) {
+        (None, after) => {
+            each_response(&args.a, |_, response| take(response))?;
+            after.as_ref().context("a second file is missing")?
+        }
+        (Some(config), _) => {
+            let mut of_file = HashSet::new();
+            each_response(&args.a, |_, response| _ = of_file.insert(name_of(&response)))?;
+            let log = ServiceLog::open(config)?;
+            log.each_response(&args.logged, |response| {
+                if of_file.contains(&name_of(&response)) {
+                    take(response);
+                }
+            })?;
+            &args.a
+        }
+    };
     let mut report = DiffReport::default();
     let mut changed = Vec::new();
     let (mut stages, mut sources, mut tenants) =
         (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
     let mut actions: BTreeMap<(Option<Action>, Option<Action>), u64> = BTreeMap::new();
-    each_response(&args.b, |_, response| {
+    each_response(after, |_, response| {
         note_parts(&response, &mut of_b);
-        let turn = format!("{}/{}", response.conversation_id, response.turn_id);
+        let turn = name_of(&response);
         let Some(a) = before.remove(&turn) else {
             report.only_b += 1;
             return;
@@ -223,6 +248,11 @@ fn compare(
         args.fail_over.iter().filter(|limit| limit.is_exceeded(report.compared, of_limit));
     report.exceeded = exceeded.map(ToString::to_string).collect();
     Ok((report, changed))
+}
+
+/// The name by which turns are matched.
+fn name_of(response: &Response) -> String {
+    format!("{}/{}", response.conversation_id, response.turn_id)
 }
 
 /// Adds what made a response.
@@ -287,7 +317,11 @@ fn page(
     let mut pages = Environment::new();
     pages.add_template("diff.html", PAGE)?;
     let turns = &changed[..changed.len().min(ON_PAGE)];
-    let (a, b) = (args.a.display().to_string(), args.b.display().to_string());
+    let (a, b) = match (&args.from_log, &args.b) {
+        (Some(log), _) => (log, &args.a),
+        (None, b) => (&args.a, b.as_ref().unwrap_or(&args.a)),
+    };
+    let (a, b) = (a.display().to_string(), b.display().to_string());
     let (report, turns) = (Value::from(Serde(report)), Value::from(Serde(turns)));
     Ok(pages.get_template("diff.html")?.render(context! { a, b, report, turns })?)
 }

@@ -25,6 +25,7 @@ pub mod history;
 pub mod knowledge;
 mod lab;
 pub mod link;
+mod logged;
 pub mod models;
 pub mod new;
 mod opening;

@@ -26,6 +26,7 @@ use turnstream_operators::history::ResponseSource;
 
 use super::opening;
 use crate::annotations::{Annotated, Responses};
+use crate::logged::{LoggedPart, ServiceLog};
 
 mod lookahead;
 mod outputs;
@@ -45,12 +46,22 @@ Examples:
   turnstream replay travel.jsonl.gz --format kdconv --out out.jsonl --annotations --json
   turnstream replay log.jsonl --config prompted.toml --out a.jsonl --record-answers answers.jsonl
   turnstream replay log.jsonl --config prompted.toml --out b.jsonl --answers answers.jsonl
+  turnstream replay --from-log prod.toml --since 24h --config next.toml --out next.jsonl
+  turnstream replay --from-log prod.toml --sample 5% --out sample.jsonl --history generated
   turnstream replay log.jsonl --out - | head -n 3
   turnstream replay big.jsonl.gz --out out.jsonl --resume")]
 pub struct ReplayArgs {
     /// The log: JSON lines, plain or gzip; `-` for standard input.
-    #[arg(value_name = "LOG")]
-    pub log: PathBuf,
+    #[arg(value_name = "LOG", required_unless_present = "from_log")]
+    pub log: Option<PathBuf>,
+    /// Replay what a service has read, from the log that its configuration names, in place of a file.
+    /// Nothing is written there, and no group joined. With `--history recorded` what it answered enters
+    /// history after each turn.
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["log", "format", "annotations"])]
+    pub from_log: Option<PathBuf>,
+    /// Which part of it.
+    #[command(flatten)]
+    logged: LoggedPart,
     /// The log's shape.
     #[arg(long, value_enum, value_name = "FORMAT", default_value_t)]
     pub format: Format,
@@ -162,12 +173,25 @@ pub fn execute(args: &ReplayArgs, out: &mut dyn Write) -> anyhow::Result<Exit> {
     probe::tell(&dependencies.language_models, &args.answer_files);
     let skipped = Arc::new(AtomicU64::new(0));
     let read = Arc::default();
-    let progress = Progress::through(&args.log, &read, "turns");
-    let items =
-        turnstream_formats::open_counting(args.format, &args.log, &read).map_err(unreadable)?;
-    let records = records(items, Arc::clone(&skipped), progress.clone());
+    let (records, progress, name) = match (&args.log, &args.from_log) {
+        (Some(file), _) => {
+            let progress = Progress::through(file, &read, "turns");
+            let items =
+                turnstream_formats::open_counting(args.format, file, &read).map_err(unreadable)?;
+            let records = records(items, Arc::clone(&skipped), progress.clone());
+            (records, progress, outputs::log_name(file))
+        }
+        (None, config) => {
+            let log = ServiceLog::open(config.as_ref().context("no log is given")?)?;
+            let progress = Progress::start("turns");
+            let inputs = log.inputs(&args.logged, args.history == ReplayHistory::Recorded)?;
+            let counted = progress.clone();
+            let records: Records = Box::new(inputs.inspect(move |_| counted.advance()));
+            (records, progress, log.turns_topic().to_owned())
+        }
+    };
     let records = lookahead::with_fragments(records, &dependencies.config.turns);
-    let opening = outputs.opening(args, &dependencies, records)?;
+    let opening = outputs.opening(args, &dependencies, (name.clone(), records))?;
     let resumed_from = opening.offset();
     progress.begins_here();
     let resumed = args.resume.then_some(resumed_from);
@@ -183,7 +207,7 @@ pub fn execute(args: &ReplayArgs, out: &mut dyn Write) -> anyhow::Result<Exit> {
         publish_changes: outputs.sinks.history.is_some(),
         publish_conversations: false,
         timings: args.timings,
-        topic: outputs::log_name(&args.log).into(),
+        topic: name.into(),
         ..dependencies
     };
     let stop = signals::stop_on_signals()?;
@@ -266,14 +290,16 @@ fn say(replayed: &Replayed, out: &mut dyn Write) -> std::io::Result<()> {
 
 /// Compares the responses in the output file with the log's annotations, if requested.
 fn annotations(args: &ReplayArgs) -> anyhow::Result<Option<Annotated>> {
-    let Some(file) = args.out.as_deref().filter(|_| args.annotations) else { return Ok(None) };
+    let (Some(file), Some(log), true) = (&args.out, &args.log, args.annotations) else {
+        return Ok(None);
+    };
     let mut responses = Responses::default();
     let lines = std::io::BufReader::new(std::fs::File::open(file).context("the responses")?);
     for line in lines.lines() {
         let line = line.context("the responses")?;
         responses.add(&serde_json::from_str(&line).context("a response just written")?);
     }
-    let items = turnstream_formats::open(args.format, &args.log)?;
+    let items = turnstream_formats::open(args.format, log)?;
     // The replay reported unreadable items already.
     let logged = items.filter_map(|item| match item {
         Ok(LoggedItem::Turn(logged)) => Some(*logged),

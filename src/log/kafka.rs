@@ -72,7 +72,9 @@ pub use asking::ask;
 pub use checks::SettingProblem;
 pub use config::{ClientSettings, KafkaConfig, KafkaTopics};
 pub use consumer::KafkaConsumer;
-pub use follow::{KafkaFollower, follow, follow_if_there, follow_since};
+pub use follow::{
+    KafkaFollower, follow, follow_if_there, follow_partition, follow_since, partitions,
+};
 pub use recovery::KafkaProducer;
 pub use write::{KafkaWriter, publish, redrive, write};
 

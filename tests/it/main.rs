@@ -17,6 +17,7 @@ mod draining;
 mod encrypted;
 mod explain;
 mod failing_models;
+mod from_log;
 mod gate;
 mod gateway;
 mod generation;

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use serde::Serialize;
-use turnstream_schemas::{Action, Evidence, HandOffReason, Response, Stage};
+use turnstream_schemas::{Action, Evidence, HandOffReason, InputId, Response, Stage};
 
 /// What a stage made of a turn, as far as another configuration could have made something else of it. Numbers
 /// are left out: what differs in them alone is another kind of difference.
@@ -134,12 +134,13 @@ impl ComparedResponse {
     }
 }
 
-/// A checksum of the record without what differs from run to run: timings, what made it, and the topic of the input, which is the
-/// name of the replayed file.
+/// A checksum of the record without what differs from run to run: timings, what made it, and where its input
+/// lay and the changes of the knowledge did, which a replay reads from elsewhere or not at all.
 fn rest(mut response: Response) -> u32 {
     response.timings_us.clear();
     response.fingerprint = None;
-    response.input.topic.clear();
+    response.knowledge.offsets.clear();
+    response.input = InputId { topic: String::new(), partition: 0, offset: 0 };
     response.response_id = response.input.response_id();
     crc32fast::hash(&serde_json::to_vec(&response).unwrap_or_default())
 }

@@ -75,9 +75,9 @@ impl Outputs {
         &self,
         args: &ReplayArgs,
         dependencies: &Dependencies,
-        records: Records,
+        (log, records): (String, Records),
     ) -> anyhow::Result<Opening> {
-        let begun_with = begun_with(args, dependencies)?;
+        let begun_with = begun_with(args, log, dependencies)?;
         let sinks = self.sinks.clone();
         Ok(match args.resume {
             true => Opening::resume(records, sinks, &begun_with)?,
@@ -117,7 +117,11 @@ impl Outputs {
 }
 
 /// What determines the outcomes of a replay beside its inputs.
-fn begun_with(args: &ReplayArgs, dependencies: &Dependencies) -> anyhow::Result<BegunWith> {
+fn begun_with(
+    args: &ReplayArgs,
+    log: String,
+    dependencies: &Dependencies,
+) -> anyhow::Result<BegunWith> {
     let files = &args.answer_files;
     let answers = match &files.answers {
         None => "nothing".to_owned(),
@@ -128,7 +132,8 @@ fn begun_with(args: &ReplayArgs, dependencies: &Dependencies) -> anyhow::Result<
     };
     let mut begun_with: BegunWith = [
         ("turnstream", env!("CARGO_PKG_VERSION").to_owned()),
-        ("the log", log_name(&args.log)),
+        ("the log", log),
+        ("which part of it", format!("{:?}", args.logged)),
         ("--format", args.format.to_string()),
         ("--history", format!("{:?}", args.history).to_lowercase()),
         ("--timings", args.timings.to_string()),

@@ -104,6 +104,29 @@ pub fn follow_since(
     wanted: Topic,
     since_ms: Option<i64>,
 ) -> Result<KafkaFollower, LogError> {
+    open(config, wanted, None, since_ms)
+}
+
+/// Follows one partition of a topic as [`follow_since`] does the whole.
+///
+/// # Errors
+///
+/// As [`follow`], or the topic has no such partition.
+pub fn follow_partition(
+    config: &KafkaConfig,
+    wanted: Topic,
+    partition: i32,
+    since_ms: Option<i64>,
+) -> Result<KafkaFollower, LogError> {
+    open(config, wanted, Some(partition), since_ms)
+}
+
+fn open(
+    config: &KafkaConfig,
+    wanted: Topic,
+    partition: Option<i32>,
+    since_ms: Option<i64>,
+) -> Result<KafkaFollower, LogError> {
     config.check()?;
     let topic = config.topics.name(wanted);
     let making =
@@ -115,7 +138,9 @@ pub fn follow_since(
         .map_err(making)?;
     let partitions = topics::fit_alone(&watermarks, config, wanted)?;
     let client = reader(config, topic).map_err(making)?;
-    let positions: BTreeMap<i32, i64> = (0..partitions).map(|partition| (partition, 0)).collect();
+    let all = 0..partitions;
+    let read = all.filter(|it| partition.is_none_or(|only| only == *it));
+    let positions: BTreeMap<i32, i64> = read.map(|partition| (partition, 0)).collect();
     let deadline = Instant::now() + REQUEST_TIMEOUT;
     let ends = loop {
         match ends(&watermarks, topic, &positions) {
@@ -142,6 +167,19 @@ pub fn follow_since(
         begun: false,
         told: Instant::now(),
     })
+}
+
+/// How many partitions a topic has.
+///
+/// # Errors
+///
+/// As [`follow`].
+pub fn partitions(config: &KafkaConfig, wanted: Topic) -> Result<i32, LogError> {
+    config.check()?;
+    let topic = config.topics.name(wanted);
+    let client = config.uncommitted_settings().create_with_context(Membership::new(topic));
+    let client = client.map(ClosedInTime::new).map_err(|source| failed(&asking(topic), source))?;
+    topics::fit_alone(&client, config, wanted)
 }
 
 /// Follows one of [`Topic::MAY_BE_MISSING`] as [`follow_since`] does; `None` if it is missing.

@@ -1,0 +1,432 @@
+//! What a service has read and answered, as its log holds it. Nothing is written, and no group is joined.
+//!
+//! Partitions are read one after the other, each from its oldest record or from a time on to the end that it
+//! has when it is opened, so that two readings of what does not grow give the same records.
+
+use std::collections::{HashMap, HashSet, VecDeque};
+use std::path::PathBuf;
+use std::str::FromStr;
+use std::time::Duration;
+
+use jiff::{SignedDuration, Timestamp};
+use serde_json::{Map, Value};
+use turnstream_console::load_config;
+use turnstream_engine::config::Config;
+use turnstream_log::embedded::{EmbeddedLog, Isolation};
+use turnstream_log::kafka::{self, KafkaConfig, KafkaFollower};
+use turnstream_log::{Follower as _, LogError, Record, Topic, jsonl};
+use turnstream_schemas::{InputId, Response, Speaker, Turn};
+
+use crate::history::{directory, opened};
+
+/// How long one poll of a topic waits.
+const POLL: Duration = Duration::from_millis(100);
+/// Records of one reading of an embedded log.
+const AT_ONCE: usize = 500;
+
+/// A moment, said as such or as how long ago it was.
+///
+/// # Errors
+/// It is neither; the message shows both.
+pub(crate) fn moment(text: &str) -> Result<Timestamp, String> {
+    let ago = || {
+        let ago: SignedDuration = text.parse().ok()?;
+        Timestamp::now().checked_sub(ago).ok()
+    };
+    let time = text.parse().ok().or_else(ago);
+    time.ok_or_else(|| "a time is 2026-11-26T08:00:00Z, or how long ago: 2h, 30m".to_owned())
+}
+
+/// A share of conversations, written as `5%`.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct ConversationShare(f64);
+
+impl FromStr for ConversationShare {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let percent: Option<f64> = text.strip_suffix('%').and_then(|of| of.trim().parse().ok());
+        let share = percent.filter(|of| *of > 0.0 && *of <= 100.0).map(|of| Self(of / 100.0));
+        share.ok_or_else(|| "a share is over 0% and at most 100%, as 5%".to_owned())
+    }
+}
+
+impl ConversationShare {
+    /// Whether a conversation is among the share: the same ones each time, and among larger shares too.
+    fn has(self, conversation: &str) -> bool {
+        f64::from(crc32fast::hash(conversation.as_bytes())) < self.0 * (f64::from(u32::MAX) + 1.0)
+    }
+}
+
+/// Which part of a log is read.
+#[derive(Clone, Debug, Default, clap::Args)]
+pub(crate) struct LoggedPart {
+    /// Turns since then: a time as 2026-11-26T08:00:00Z, or how long ago, as 2h or 30m.
+    #[arg(long, value_name = "TIME", value_parser = moment, requires = "from_log")]
+    pub(crate) since: Option<Timestamp>,
+    /// Turns until then. Give it where the log goes on and a replay may have to be resumed.
+    #[arg(long, value_name = "TIME", value_parser = moment, requires = "from_log")]
+    pub(crate) until: Option<Timestamp>,
+    /// Only this conversation; may be given several times.
+    #[arg(long = "conversation", value_name = "ID", requires = "from_log")]
+    pub(crate) conversations: Vec<String>,
+    /// Only a share of the conversations, as 5%: always the same ones.
+    #[arg(long, value_name = "SHARE", requires = "from_log", conflicts_with = "conversations")]
+    pub(crate) sample: Option<ConversationShare>,
+}
+
+impl LoggedPart {
+    fn since_ms(&self) -> Option<i64> {
+        self.since.map(Timestamp::as_millisecond)
+    }
+
+    fn is_in_time(&self, record: &Record) -> bool {
+        let at = |time: Option<Timestamp>| time.map(Timestamp::as_millisecond);
+        let (since, until) = (at(self.since), at(self.until));
+        record.time_ms.is_none_or(|ms| {
+            since.is_none_or(|since| ms >= since) && until.is_none_or(|until| ms <= until)
+        })
+    }
+
+    /// Whether a turn of this conversation is meant; an input of none is meant where no conversation is
+    /// chosen.
+    fn has(&self, conversation: Option<&str>) -> bool {
+        let is_named = |of: &str| self.conversations.iter().any(|id| id == of);
+        match (conversation, self.sample) {
+            (of, None) if !self.conversations.is_empty() => of.is_some_and(is_named),
+            (_, None) => true,
+            (of, Some(share)) => of.is_some_and(|of| share.has(of)),
+        }
+    }
+}
+
+/// The log of a service.
+#[derive(Clone)]
+pub(crate) struct ServiceLog {
+    source: LogSource,
+    turns: String,
+}
+
+#[derive(Clone)]
+enum LogSource {
+    Kafka(Box<KafkaConfig>),
+    Embedded(EmbeddedLog),
+}
+
+impl ServiceLog {
+    /// Opens the log that a configuration names.
+    ///
+    /// # Errors
+    /// The configuration is wrong, or the directory of an embedded log cannot be opened.
+    pub(crate) fn open(config: &PathBuf) -> anyhow::Result<Self> {
+        let config: Config = load_config(Some(config))?.value;
+        let source = match directory(None, &config) {
+            Some(directory) => LogSource::Embedded(opened(directory, &config)?),
+            // Whoever only reads makes no topics.
+            None => LogSource::Kafka(Box::new(KafkaConfig {
+                create_topics: false,
+                ..config.log.kafka.clone()
+            })),
+        };
+        let turns = match &source {
+            LogSource::Kafka(kafka) => kafka.topics.name(Topic::Turns),
+            LogSource::Embedded(_) => Topic::Turns.name(),
+        };
+        Ok(Self { turns: turns.to_owned(), source })
+    }
+
+    /// The name of the topic of turns.
+    pub(crate) fn turns_topic(&self) -> &str {
+        &self.turns
+    }
+
+    fn partitions(&self) -> Result<i32, LogError> {
+        match &self.source {
+            LogSource::Kafka(config) => kafka::partitions(config, Topic::Turns),
+            LogSource::Embedded(log) => Ok(log.partitions()),
+        }
+    }
+
+    /// The committed records of a partition, in the order of their offsets.
+    fn records(
+        &self,
+        topic: Topic,
+        partition: i32,
+        since_ms: Option<i64>,
+    ) -> Result<PartitionRecords, LogError> {
+        let source = match &self.source {
+            LogSource::Kafka(config) => PartitionSource::Kafka(Box::new(kafka::follow_partition(
+                config, topic, partition, since_ms,
+            )?)),
+            LogSource::Embedded(log) => {
+                PartitionSource::Embedded { log: log.clone(), topic, partition, next: 0 }
+            }
+        };
+        Ok(PartitionRecords { source, read: VecDeque::new() })
+    }
+
+    /// The inputs, as a replay takes them. With `answers` each answered turn is followed by what was said to
+    /// the user, as a system turn, and echoes of it are left out.
+    ///
+    /// # Errors
+    /// The log cannot be reached. What fails later is an item.
+    pub(crate) fn inputs(
+        &self,
+        part: &LoggedPart,
+        answers: bool,
+    ) -> Result<impl Iterator<Item = Result<Record, LogError>> + Send + use<>, LogError> {
+        let (log, part) = (self.clone(), part.clone());
+        let partitions = 0..self.partitions()?;
+        let inputs = partitions.flat_map(move |partition| {
+            let read = PartitionInputs::open(&log, partition, &part, answers);
+            let (read, failed) = match read {
+                Ok(read) => (Some(read), None),
+                Err(error) => (None, Some(Err(error))),
+            };
+            failed.into_iter().chain(read.into_iter().flatten())
+        });
+        let numbered = inputs.scan(0, |next, input| {
+            let offset = *next;
+            *next += i64::from(input.is_ok());
+            Some(input.map(|input| Record { partition: jsonl::PARTITION, offset, ..input }))
+        });
+        Ok(numbered)
+    }
+
+    /// Passes on every response that was committed, with how it came about where that is on the log.
+    ///
+    /// # Errors
+    /// The log cannot be read, or holds what is no response.
+    pub(crate) fn each_response(
+        &self,
+        part: &LoggedPart,
+        mut take: impl FnMut(Response),
+    ) -> anyhow::Result<()> {
+        let traced = match &self.source {
+            LogSource::Kafka(config) => {
+                kafka::follow_if_there(config, Topic::Traces, part.since_ms())?.is_some()
+            }
+            LogSource::Embedded(_) => true,
+        };
+        let topics = [traced.then_some(Topic::Traces), Some(Topic::Responses)];
+        for partition in 0..self.partitions()? {
+            // A response without a trace is from a time when there were none.
+            let mut taken = HashSet::new();
+            for topic in topics.into_iter().flatten() {
+                for record in self.records(topic, partition, part.since_ms())? {
+                    let record = record?;
+                    let response: Response = parsed(&record, topic)?;
+                    let is_meant = part.has(Some(response.conversation_id.as_str()));
+                    if is_meant && taken.insert(response.input.offset) {
+                        take(response);
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+fn parsed<T: serde::de::DeserializeOwned>(record: &Record, topic: Topic) -> Result<T, LogError> {
+    serde_json::from_slice(record.value.as_deref().unwrap_or_default()).map_err(|error| {
+        let place = format!("{}[{}]@{}", topic.name(), record.partition, record.offset);
+        LogError::Refused(format!("{place}: {error}; only this engine may write there"))
+    })
+}
+
+/// The committed records of one partition.
+struct PartitionRecords {
+    source: PartitionSource,
+    read: VecDeque<Record>,
+}
+
+enum PartitionSource {
+    Kafka(Box<KafkaFollower>),
+    Embedded { log: EmbeddedLog, topic: Topic, partition: i32, next: i64 },
+}
+
+impl PartitionRecords {
+    /// Reads on. `false` at the end.
+    fn fill(&mut self) -> Result<bool, LogError> {
+        match &mut self.source {
+            PartitionSource::Kafka(follower) => {
+                while self.read.is_empty() && !follower.has_caught_up() {
+                    self.read.extend(follower.poll(POLL)?);
+                }
+            }
+            PartitionSource::Embedded { log, topic, partition, next } => {
+                let isolation = Isolation::ReadCommitted;
+                self.read.extend(log.read(*topic, *partition, *next, AT_ONCE, isolation)?);
+                *next = self.read.back().map_or(*next, |last| last.offset + 1);
+            }
+        }
+        Ok(!self.read.is_empty())
+    }
+}
+
+impl Iterator for PartitionRecords {
+    type Item = Result<Record, LogError>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        if self.read.is_empty() {
+            match self.fill() {
+                Ok(true) => {}
+                Ok(false) => return None,
+                Err(error) => return Some(Err(error)),
+            }
+        }
+        self.read.pop_front().map(Ok)
+    }
+}
+
+/// The inputs of one partition.
+struct PartitionInputs {
+    turns: PartitionRecords,
+    part: LoggedPart,
+    topic: String,
+    /// What was said to the user, by the offset of the turn; `None`: not of interest.
+    said: Option<HashMap<i64, String>>,
+    /// An answer to give on next.
+    next: Option<Record>,
+}
+
+impl PartitionInputs {
+    fn open(
+        log: &ServiceLog,
+        partition: i32,
+        part: &LoggedPart,
+        answers: bool,
+    ) -> Result<Self, LogError> {
+        let since = part.since_ms();
+        let said = answers.then(|| -> Result<_, LogError> {
+            let mut said = HashMap::new();
+            for record in log.records(Topic::Responses, partition, since)? {
+                let record = record?;
+                let response: Response = parsed(&record, Topic::Responses)?;
+                if part.has(Some(response.conversation_id.as_str())) {
+                    said.insert(response.input.offset, response.text);
+                }
+            }
+            Ok(said)
+        });
+        Ok(Self {
+            turns: log.records(Topic::Turns, partition, since)?,
+            part: part.clone(),
+            topic: log.turns_topic().to_owned(),
+            said: said.transpose()?,
+            next: None,
+        })
+    }
+
+    /// What a replay makes of a record; `None` where it is left out.
+    fn input(&mut self, record: Record) -> Option<Record> {
+        if !self.part.is_in_time(&record) {
+            return None;
+        }
+        let object = record.value.as_deref().map(serde_json::from_slice::<Map<String, Value>>);
+        let Some(Ok(mut turn)) = object else {
+            // Whatever it is, ingest says so.
+            return self.part.has(None).then_some(record);
+        };
+        if !self.part.has(turn.get("conversation_id").and_then(Value::as_str)) {
+            return None;
+        }
+        let is_echo = turn.get("response_id").is_some_and(|id| !id.is_null());
+        if self.said.is_some() && is_echo {
+            return None;
+        }
+        let input = InputId {
+            topic: self.topic.clone(),
+            partition: record.partition,
+            offset: record.offset,
+        };
+        let is_named = turn.get("turn_id").is_some_and(|id| !id.is_null());
+        if !is_named {
+            turn.insert("turn_id".to_owned(), input.turn_id().0.into());
+        }
+        let said = self.said.as_mut().and_then(|said| said.remove(&record.offset));
+        self.next = said.and_then(|said| answer(&turn, &said, &input, &record));
+        let value = match is_named {
+            true => record.value,
+            false => serde_json::to_vec(&turn).ok(),
+        };
+        Some(Record { value, ..record })
+    }
+}
+
+/// What was said to the user, as the system turn after the user's. It has that one's time, since a service
+/// moves no clock when it answers.
+fn answer(
+    turn: &Map<String, Value>,
+    said: &str,
+    input: &InputId,
+    record: &Record,
+) -> Option<Record> {
+    let asked: Turn = serde_json::from_value(Value::Object(turn.clone())).ok()?;
+    let turn_id = Some(input.response_id().as_str().into());
+    let conversation = asked.conversation_id.as_str();
+    let said_turn = Turn {
+        tenant_id: asked.tenant_id,
+        user_id: asked.user_id,
+        turn_id,
+        timestamp: asked.timestamp,
+        ..Turn::new(conversation, Speaker::System, said)
+    };
+    Some(Record {
+        value: serde_json::to_vec(&said_turn).ok(),
+        headers: Vec::new(),
+        ..record.clone()
+    })
+}
+
+impl Iterator for PartitionInputs {
+    type Item = Result<Record, LogError>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        if let Some(next) = self.next.take() {
+            return Some(Ok(next));
+        }
+        loop {
+            match self.turns.next()? {
+                Err(error) => return Some(Err(error)),
+                Ok(record) => match self.input(record) {
+                    Some(input) => return Some(Ok(input)),
+                    None => continue,
+                },
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_time_is_a_moment_or_a_while_ago() {
+        let ms = |text| moment(text).map(Timestamp::as_millisecond);
+        assert_eq!(ms("2026-11-26T08:00:00Z"), Ok(1_795_680_000_000));
+        let ago = Timestamp::now().as_millisecond() - ms("2h").expect("a while");
+        assert!((7_199_000..7_300_000).contains(&ago), "{ago}");
+        assert!(moment("yesterday").is_err());
+    }
+
+    #[test]
+    fn a_share_has_the_same_conversations_each_time() {
+        let share = |text: &str| text.parse::<ConversationShare>();
+        for wrong in ["5", "0%", "101%", "some%", "-1%"] {
+            assert!(share(wrong).is_err(), "{wrong}");
+        }
+        let (few, more, all) = (share("5%"), share("50%"), share("100%"));
+        let of = |share: &Result<ConversationShare, String>, at: u32| {
+            share.as_ref().expect("a share").has(&format!("c-{at}"))
+        };
+        let count = |share| (0..10_000).filter(|at| of(share, *at)).count();
+        assert!((400..600).contains(&count(&few)), "{}", count(&few));
+        assert_eq!(count(&all), 10_000);
+        assert!(
+            (0..10_000).all(|at| !of(&few, at) || of(&more, at)),
+            "the smaller is in the larger"
+        );
+    }
+}

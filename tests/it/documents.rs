@@ -2,10 +2,11 @@
 
 use std::path::{Path, PathBuf};
 
-const DOCUMENTS: [&str; 48] = [
+const DOCUMENTS: [&str; 49] = [
     "README.md",
     "ARCHITECTURE.md",
     "CONTRIBUTING.md",
+    "docs/dead-letters.md",
     "docs/metrics.md",
     "benches/README.md",
     "deploy/kafka/README.md",

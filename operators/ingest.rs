@@ -149,6 +149,8 @@ pub struct InputRecord {
     pub last_of_scope: bool,
     /// Whether the log says that the next record of the scope goes on with this utterance.
     pub followed: bool,
+    /// What the log says was said to the user: its id and its words.
+    pub answered: Option<(TurnId, String)>,
 }
 
 /// A turn that can be served.
@@ -172,6 +174,8 @@ pub struct ArrivedTurn {
     pub last_of_scope: bool,
     /// Whether the log says that the next record of the scope goes on with this utterance.
     pub followed: bool,
+    /// What the log says was said to the user: its id and its words.
+    pub answered: Option<(TurnId, String)>,
 }
 
 /// A directive that can be served.
@@ -339,7 +343,7 @@ fn read(
     topic: &InputTopic,
 ) -> Result<Arrived, Box<Finished>> {
     let request = record.request();
-    let InputRecord { partition, offset, original, last_of_scope, followed, .. } = record;
+    let InputRecord { partition, offset, original, last_of_scope, followed, answered, .. } = record;
     let input = InputId { topic: topic.name.as_ref().to_owned(), partition, offset };
     let original = Arc::new(original);
     let read = parsed(&original, config).and_then(|read| {
@@ -362,6 +366,7 @@ fn read(
             original,
             last_of_scope,
             followed,
+            answered,
         }))),
         Ok((TurnsRecord::Directive(directive), scope)) => {
             Ok(Arrived::Directive(Box::new(ArrivedDirective {

@@ -49,6 +49,7 @@ fn input(offset: i64, value: Vec<u8>) -> Input {
         original,
         last_of_scope,
         followed: false,
+        answered: None,
     })
 }
 

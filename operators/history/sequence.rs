@@ -382,6 +382,7 @@ impl Sequence {
             entry.response = Some(drafted.draft.text.clone());
             entry.response_turn_id = Some(TurnId(turn.input.response_id().0));
         }
+        take_logged_answer(&mut entry, turn, rules);
         let (changes, evicted) = self.insert(entry, &turn.turn.text, rules);
         if rules.source.keeps_ours() {
             self.hand_off(turn, drafted.decision.as_ref(), rules);
@@ -397,7 +398,8 @@ impl Sequence {
         fault: Fault,
         rules: &Rules,
     ) -> (Outcome, Vec<HistoryChange>) {
-        let entry = unanswered(turn, Some(&turn.turn.text));
+        let mut entry = unanswered(turn, Some(&turn.turn.text));
+        take_logged_answer(&mut entry, turn, rules);
         let (changes, _) = self.insert(entry, &turn.turn.text, rules);
         (dead_letter(turn.input.clone(), &turn.original, fault), changes)
     }
@@ -434,6 +436,15 @@ impl Sequence {
         let outcomes = vec![(outcome, Arc::clone(input.original()))];
         let (partition, generation) = (self.partition, self.generation);
         Finished { partition, generation, outcomes, changes, conversations }
+    }
+}
+
+/// Completes an entry by what the log says was said to the user, where that is what enters the history.
+fn take_logged_answer(entry: &mut HistoryEntry, turn: &ArrivedTurn, rules: &Rules) {
+    let logged = turn.answered.as_ref().filter(|_| rules.source.keeps_logged());
+    if let Some((turn_id, words)) = logged {
+        entry.response = Some(words.clone());
+        entry.response_turn_id = Some(turn_id.clone());
     }
 }
 

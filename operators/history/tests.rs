@@ -88,6 +88,7 @@ impl Talk {
             original: Arc::new(Original::default()),
             last_of_scope: false,
             followed: false,
+            answered: None,
         };
         change(&mut arrived);
         let steps = self.scopes.arrived(Arrived::Turn(Box::new(arrived)));

@@ -13,13 +13,10 @@ use jiff::Timestamp;
 use serde::Serialize;
 use turnstream_console::{Exit, Usage, load_config, print_json};
 use turnstream_engine::config::Config;
-use turnstream_log::embedded::EmbeddedLog;
-use turnstream_log::kafka::KafkaConfig;
-use turnstream_log::{Follower, LogError, Record, Topic, kafka, letters};
+use turnstream_log::{Follower, LogError, Record, Topic, letters};
 use turnstream_schemas::{DeadLetter, FaultKind, Stage};
 
-use crate::history::{directory, opened};
-use crate::logged::moment;
+use crate::logged::{LogSource, moment};
 
 mod edit;
 mod redrive;
@@ -91,6 +88,12 @@ struct LettersPlace {
     /// The directory of an embedded log, as `chat --data` keeps it. Nobody else may have it open.
     #[arg(long, value_name = "DIR")]
     data: Option<PathBuf>,
+}
+
+impl LettersPlace {
+    fn log(&self, config: &Config) -> Result<LogSource, LogError> {
+        LogSource::open(self.data.as_deref(), config)
+    }
 }
 
 /// Which letters are meant.
@@ -226,29 +229,6 @@ pub fn execute(args: &DeadLettersArgs, out: &mut dyn Write) -> anyhow::Result<Ex
     }
 }
 
-/// The log that the letters are on.
-enum LettersLog {
-    Kafka(KafkaConfig),
-    Embedded(EmbeddedLog),
-}
-
-impl LettersLog {
-    fn open(place: &LettersPlace, config: &Config) -> Result<Self, LogError> {
-        Ok(match directory(place.data.as_deref(), config) {
-            None => Self::Kafka(config.log.kafka.clone()),
-            Some(directory) => Self::Embedded(opened(directory, config)?),
-        })
-    }
-
-    /// The topic of dead letters, from its oldest record on.
-    fn follower(&self) -> Result<Box<dyn Follower>, LogError> {
-        Ok(match self {
-            Self::Kafka(config) => Box::new(kafka::follow(config, Topic::DeadLetters)?),
-            Self::Embedded(log) => Box::new(log.follower(Topic::DeadLetters)),
-        })
-    }
-}
-
 /// Reads every record that was on the topic when it was opened.
 fn read(
     follower: &mut dyn Follower,
@@ -301,7 +281,7 @@ struct LettersList {
 fn list(args: &LettersListArgs, out: &mut dyn Write) -> anyhow::Result<()> {
     let config = load_config(args.place.config.as_deref())?.value;
     let (mut listed, mut marked) = (Vec::new(), BTreeSet::new());
-    read(&mut *LettersLog::open(&args.place, &config)?.follower()?, |record| {
+    read(&mut *args.place.log(&config)?.follower(Topic::DeadLetters)?, |record| {
         if let Some((partition, offset)) = letters::marked(&record) {
             marked.insert(LetterPlace { partition, offset });
             return Ok(());
@@ -400,7 +380,7 @@ fn time(milliseconds: i64) -> String {
 fn show(args: &LettersShowArgs, out: &mut dyn Write) -> anyhow::Result<()> {
     let config = load_config(args.place.config.as_deref())?.value;
     let (mut found, mut again) = (None, None);
-    read(&mut *LettersLog::open(&args.place, &config)?.follower()?, |record| {
+    read(&mut *args.place.log(&config)?.follower(Topic::DeadLetters)?, |record| {
         match letters::marked(&record) {
             Some((partition, offset)) if args.letter == LetterPlace { partition, offset } => {
                 again = Some(record.time_ms.map_or_else(String::new, time));

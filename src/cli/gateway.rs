@@ -7,6 +7,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use turnstream_console::{Usage, load_config, signals};
 use turnstream_engine::config::LogKind;
 use turnstream_gateway::{GatewayError, GatewayTopics, serve};
+use turnstream_log::deliver::Delivery;
 use turnstream_log::{Follower, LogError, Topic, kafka};
 
 /// Let chat front ends and agent desks speak with the engine by HTTP.
@@ -62,12 +63,21 @@ pub fn execute(args: &GatewayArgs, out: &mut dyn Write) -> anyhow::Result<()> {
     let conversations = kafka::follow_if_there(&kafka, Topic::Conversations, None)?;
     outcomes
         .extend(conversations.map(|it| (Topic::Conversations, Box::new(it) as Box<dyn Follower>)));
+    let webhook = match &config.gateway.webhook {
+        called if called.url.is_some() => {
+            let group = format!("{}-webhook", kafka.group_id);
+            let source = kafka::deliver(&kafka, &group, &called.topics())?;
+            Some(Box::new(source) as Box<dyn Delivery>)
+        }
+        _ => None,
+    };
     let turns =
         move || -> Result<_, LogError> { Ok(Box::new(kafka::write(&kafka, Topic::Turns)?) as _) };
     let topics = GatewayTopics {
         outcomes,
         since_ms,
         turns: Box::new(turns),
+        webhook,
         partitioner: config.turns.partitioner,
         scope: config.turns.scope,
     };

@@ -4,7 +4,7 @@
 //! has when it is opened, so that two readings of what does not grow give the same records.
 
 use std::collections::{HashMap, HashSet, VecDeque};
-use std::path::PathBuf;
+use std::path::Path;
 use std::str::FromStr;
 use std::time::Duration;
 
@@ -14,8 +14,8 @@ use turnstream_console::load_config;
 use turnstream_engine::config::Config;
 use turnstream_log::embedded::{EmbeddedLog, Isolation};
 use turnstream_log::kafka::{self, KafkaConfig, KafkaFollower};
-use turnstream_log::{Follower as _, LogError, Record, Topic, jsonl};
-use turnstream_schemas::{InputId, Response, Speaker, Turn};
+use turnstream_log::{Follower, LogError, Record, Topic, jsonl};
+use turnstream_schemas::{InputId, Response, TurnId};
 
 use crate::history::{directory, opened};
 
@@ -107,10 +107,37 @@ pub(crate) struct ServiceLog {
     turns: String,
 }
 
+/// Where a log is.
 #[derive(Clone)]
-enum LogSource {
+pub(crate) enum LogSource {
+    /// On brokers.
     Kafka(Box<KafkaConfig>),
+    /// In a directory, which nobody else has open.
     Embedded(EmbeddedLog),
+}
+
+impl LogSource {
+    /// The log in a directory, else that of a configuration.
+    ///
+    /// # Errors
+    /// The directory of an embedded log cannot be opened.
+    pub(crate) fn open(data: Option<&Path>, config: &Config) -> Result<Self, LogError> {
+        Ok(match directory(data, config) {
+            None => Self::Kafka(Box::new(config.log.kafka.clone())),
+            Some(directory) => Self::Embedded(opened(directory, config)?),
+        })
+    }
+
+    /// All of a topic, from its oldest record on.
+    ///
+    /// # Errors
+    /// The log cannot be reached, or refuses.
+    pub(crate) fn follower(&self, topic: Topic) -> Result<Box<dyn Follower>, LogError> {
+        Ok(match self {
+            Self::Kafka(config) => Box::new(kafka::follow(config, topic)?),
+            Self::Embedded(log) => Box::new(log.follower(topic)),
+        })
+    }
 }
 
 impl ServiceLog {
@@ -118,16 +145,11 @@ impl ServiceLog {
     ///
     /// # Errors
     /// The configuration is wrong, or the directory of an embedded log cannot be opened.
-    pub(crate) fn open(config: &PathBuf) -> anyhow::Result<Self> {
-        let config: Config = load_config(Some(config))?.value;
-        let source = match directory(None, &config) {
-            Some(directory) => LogSource::Embedded(opened(directory, &config)?),
-            // Whoever only reads makes no topics.
-            None => LogSource::Kafka(Box::new(KafkaConfig {
-                create_topics: false,
-                ..config.log.kafka.clone()
-            })),
-        };
+    pub(crate) fn open(config: &Path) -> anyhow::Result<Self> {
+        let mut config: Config = load_config(Some(config))?.value;
+        // Whoever only reads makes no topics.
+        config.log.kafka.create_topics = false;
+        let source = LogSource::open(None, &config)?;
         let turns = match &source {
             LogSource::Kafka(kafka) => kafka.topics.name(Topic::Turns),
             LogSource::Embedded(_) => Topic::Turns.name(),
@@ -165,8 +187,8 @@ impl ServiceLog {
         Ok(PartitionRecords { source, read: VecDeque::new() })
     }
 
-    /// The inputs, as a replay takes them. With `answers` each answered turn is followed by what was said to
-    /// the user, as a system turn, and echoes of it are left out.
+    /// The inputs, as a replay takes them. With `answers` each answered turn has what was said to the user, and
+    /// echoes of it are left out.
     ///
     /// # Errors
     /// The log cannot be reached. What fails later is an item.
@@ -284,10 +306,8 @@ struct PartitionInputs {
     turns: PartitionRecords,
     part: LoggedPart,
     topic: String,
-    /// What was said to the user, by the offset of the turn; `None`: not of interest.
-    said: Option<HashMap<i64, String>>,
-    /// An answer to give on next.
-    next: Option<Record>,
+    /// What was said to the user, with its id, by the offset of the turn; `None`: not of interest.
+    said: Option<HashMap<i64, (TurnId, String)>>,
 }
 
 impl PartitionInputs {
@@ -304,7 +324,8 @@ impl PartitionInputs {
                 let record = record?;
                 let response: Response = parsed(&record, Topic::Responses)?;
                 if part.has(Some(response.conversation_id.as_str())) {
-                    said.insert(response.input.offset, response.text);
+                    let turn_id = TurnId(response.response_id.0);
+                    said.insert(response.input.offset, (turn_id, response.text));
                 }
             }
             Ok(said)
@@ -314,7 +335,6 @@ impl PartitionInputs {
             part: part.clone(),
             topic: log.turns_topic().to_owned(),
             said: said.transpose()?,
-            next: None,
         })
     }
 
@@ -344,48 +364,19 @@ impl PartitionInputs {
         if !is_named {
             turn.insert("turn_id".to_owned(), input.turn_id().0.into());
         }
-        let said = self.said.as_mut().and_then(|said| said.remove(&record.offset));
-        self.next = said.and_then(|said| answer(&turn, &said, &input, &record));
+        let answered = self.said.as_mut().and_then(|said| said.remove(&record.offset));
         let value = match is_named {
             true => record.value,
             false => serde_json::to_vec(&turn).ok(),
         };
-        Some(Record { value, ..record })
+        Some(Record { value, answered, ..record })
     }
-}
-
-/// What was said to the user, as the system turn after the user's. It has that one's time, since a service
-/// moves no clock when it answers.
-fn answer(
-    turn: &Map<String, Value>,
-    said: &str,
-    input: &InputId,
-    record: &Record,
-) -> Option<Record> {
-    let asked: Turn = serde_json::from_value(Value::Object(turn.clone())).ok()?;
-    let turn_id = Some(input.response_id().as_str().into());
-    let conversation = asked.conversation_id.as_str();
-    let said_turn = Turn {
-        tenant_id: asked.tenant_id,
-        user_id: asked.user_id,
-        turn_id,
-        timestamp: asked.timestamp,
-        ..Turn::new(conversation, Speaker::System, said)
-    };
-    Some(Record {
-        value: serde_json::to_vec(&said_turn).ok(),
-        headers: Vec::new(),
-        ..record.clone()
-    })
 }
 
 impl Iterator for PartitionInputs {
     type Item = Result<Record, LogError>;
 
     fn next(&mut self) -> Option<Self::Item> {
-        if let Some(next) = self.next.take() {
-            return Some(Ok(next));
-        }
         loop {
             match self.turns.next()? {
                 Err(error) => return Some(Err(error)),

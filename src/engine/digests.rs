@@ -132,7 +132,7 @@ fn files_in(value: &Value, name: &str, files: &mut Vec<(String, String)>) {
 fn content(path: &Path) -> String {
     let mut digest = ContentDigest(Sha256::new());
     if let Err(error) = read(path, &mut digest) {
-        tracing::warn!(%error, file = %path.display(), "left out of the fingerprint");
+        tracing::warn!(%error, path = %path.display(), "left out of the fingerprint");
         digest.0.update(path.as_os_str().as_encoded_bytes());
     }
     hexadecimal(digest.0)

@@ -317,6 +317,7 @@ fn input(record: Record, generation: u32) -> Input {
         },
         last_of_scope: record.last_of_scope,
         followed: record.followed,
+        answered: record.answered,
     })
 }
 

@@ -6,6 +6,8 @@ use std::net::SocketAddr;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use crate::webhook::{WebhookConfig, WebhookRefused};
+
 /// `[gateway]`: HTTP in front of the topics (`turnstream gateway`).
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
@@ -31,6 +33,8 @@ pub struct GatewayConfig {
     pub max_outcomes: usize,
     /// Origins, such as `https://shop.example`, whose pages may call the gateway from a browser.
     pub allowed_origins: Vec<String>,
+    /// Whom the gateway calls with what is committed.
+    pub webhook: WebhookConfig,
     /// The tenants that may speak, by name, with their tokens; `default` is the tenant of turns that name none.
     pub tenants: BTreeMap<String, TenantConfig>,
 }
@@ -56,6 +60,7 @@ impl Default for GatewayConfig {
             remember_minutes: 15,
             max_outcomes: 100_000,
             allowed_origins: Vec::new(),
+            webhook: WebhookConfig::default(),
             tenants: BTreeMap::new(),
         }
     }
@@ -82,14 +87,17 @@ pub enum GatewayRefused {
     /// An origin that no browser sends.
     #[error("`{0}` is not an origin, such as https://shop.example")]
     Origin(String),
+    /// Nobody can be called so.
+    #[error(transparent)]
+    Webhook(#[from] WebhookRefused),
 }
 
 impl GatewayConfig {
     /// The address to listen on.
     ///
     /// # Errors
-    /// If the address is none, the gateway would be open to everybody, tokens do not tell tenants apart, or an
-    /// origin is none.
+    /// If the address is none, the gateway would be open to everybody, tokens do not tell tenants apart, an
+    /// origin is none, or the webhook cannot be called.
     pub fn check(&self) -> Result<SocketAddr, GatewayRefused> {
         let address: SocketAddr =
             self.address.parse().map_err(|_| GatewayRefused::Address(self.address.clone()))?;
@@ -106,6 +114,7 @@ impl GatewayConfig {
                 return Err(GatewayRefused::NoToken(tenant.clone()));
             }
         }
+        self.webhook.check()?;
         let is_origin = |origin: &&String| {
             let host = origin.split_once("://").map(|(_, host)| host);
             host.is_some_and(|host| !host.is_empty() && !host.contains('/') && origin.is_ascii())

@@ -49,7 +49,7 @@ pub(crate) fn follow(
 }
 
 /// What a record says of a conversation; `None` if it names none.
-fn event(topic: Topic, record: &Record) -> Option<(ConversationKey, ConversationEvent)> {
+pub(crate) fn event(topic: Topic, record: &Record) -> Option<(ConversationKey, ConversationEvent)> {
     let (kind, value) = match topic {
         Topic::DeadLetters => (EventKind::DeadLetter, letter(record)?),
         topic => {

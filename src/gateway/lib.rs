@@ -5,6 +5,7 @@
 //!     ▲                                                     │
 //!     └── conversations ◀── following ◀── responses, recorded, dead-letters, conversations
 //!  events ◀─────┘
+//!  webhook ◀──────────────────── responses, dead-letters, conversations
 //! ```
 //!
 //! It is a process of its own beside the engine, with as many copies as wanted: none of them keeps
@@ -13,7 +14,7 @@
 //! which the engine remembers.
 //!
 //! Reading order is the order of a request: [`server`], `access`, `turns` and `chat`, `writing`,
-//! `conversations`, `following`, `events`.
+//! `conversations`, `following`, `events`; and [`webhook`], which calls others.
 
 mod access;
 mod chat;
@@ -24,6 +25,7 @@ mod failure;
 mod following;
 pub mod server;
 mod turns;
+pub mod webhook;
 mod writing;
 
 pub use config::GatewayConfig;

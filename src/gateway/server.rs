@@ -15,6 +15,7 @@ use axum::response::IntoResponse;
 use axum::routing::{get, post};
 use tokio::net::TcpListener;
 use tower_http::cors::CorsLayer;
+use turnstream_log::deliver::Delivery;
 use turnstream_log::write::Writer;
 use turnstream_log::{Follower, LogError, Topic};
 use turnstream_ports::partitioner::Partitioner;
@@ -25,6 +26,7 @@ use crate::config::{GatewayConfig, GatewayRefused};
 use crate::conversations::KnownConversations;
 use crate::following::follow;
 use crate::turns::{self, Gateway};
+use crate::webhook::Webhook;
 use crate::writing::{OpenWriter, TurnWriting, write_all};
 use crate::{chat, events};
 
@@ -39,6 +41,8 @@ pub struct GatewayTopics {
     pub since_ms: i64,
     /// Opens the topic of turns to write to it.
     pub turns: Box<dyn Fn() -> Result<Box<dyn Writer>, LogError> + Send>,
+    /// What the webhook is called with, where one is configured.
+    pub webhook: Option<Box<dyn Delivery>>,
     /// How clients place keys on partitions.
     pub partitioner: Partitioner,
     /// What a scope is.
@@ -76,7 +80,7 @@ pub fn serve(
 ) -> Result<(), GatewayError> {
     let address = config.check()?;
     let bound = |source| GatewayError::Bind { address: config.address.clone(), source };
-    let GatewayTopics { outcomes, since_ms, turns, partitioner, scope } = topics;
+    let GatewayTopics { outcomes, since_ms, turns, webhook, partitioner, scope } = topics;
     let turns: OpenWriter = turns;
     let writer = turns()?;
     let listener = std::net::TcpListener::bind(address).map_err(bound)?;
@@ -87,7 +91,7 @@ pub fn serve(
 
     let conversations = Arc::new(KnownConversations::new(config.max_outcomes));
     let (behind, caught_up) = channel();
-    let readers: Vec<JoinHandle<Result<(), LogError>>> = outcomes
+    let mut readers: Vec<JoinHandle<Result<(), LogError>>> = outcomes
         .into_iter()
         .map(|(topic, follower)| {
             let (conversations, stop) = (Arc::clone(&conversations), Arc::clone(stop));
@@ -98,6 +102,11 @@ pub fn serve(
         })
         .collect();
     drop(behind);
+    let called = Webhook::new(&config.webhook).map_err(GatewayRefused::from)?;
+    readers.extend(called.zip(webhook).map(|(called, source)| {
+        let stop = Arc::clone(stop);
+        std::thread::spawn(move || called.run(source, &stop))
+    }));
     // Otherwise a turn that was answered before could seem new. Ends too if a reader does.
     let _: Result<(), _> = caught_up.recv();
     let (sender, records) = channel();

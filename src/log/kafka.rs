@@ -47,6 +47,7 @@ mod checks;
 mod closing;
 mod config;
 mod consumer;
+mod deliver;
 mod ends;
 mod errors;
 mod features;
@@ -72,6 +73,7 @@ pub use asking::ask;
 pub use checks::SettingProblem;
 pub use config::{ClientSettings, KafkaConfig, KafkaTopics};
 pub use consumer::KafkaConsumer;
+pub use deliver::{KafkaDelivery, deliver};
 pub use follow::{
     KafkaFollower, follow, follow_if_there, follow_partition, follow_since, partitions,
 };

@@ -33,8 +33,9 @@ use rustc_hash::FxHashSet;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use turnstream_ports::cache::CacheError;
-use turnstream_schemas::Header;
+use turnstream_schemas::{Header, TurnId};
 
+pub mod deliver;
 pub mod embedded;
 mod ends;
 pub mod evictions;
@@ -88,6 +89,9 @@ pub struct Record {
     /// Whether the next record of its scope goes on with its utterance. Only the JSON-lines log knows this,
     /// and only where it is asked for.
     pub followed: bool,
+    /// The id and the words of what was said to the user, where the record is a turn that was answered. Only a
+    /// replay of a service's log knows this.
+    pub answered: Option<(TurnId, String)>,
 }
 
 /// A partition that this consumer now holds.

@@ -81,7 +81,7 @@ fn letters_of_an_embedded_log_are_corrected_and_answered() {
     assert_eq!(list(&["--since", "2h", "--kind", "invalid"])["letters"], 11);
     assert_eq!(list(&["--since", "2100-01-01T00:00:00Z"])["letters"], 0);
     let broken =
-        list(&["--limit", "1"])["latest"][0]["letter"].as_str().expect("a name").to_owned();
+        list(&["--reason", "EOF"])["latest"][0]["letter"].as_str().expect("a name").to_owned();
     let (_, letter) = dead_letters(&config, &["show", &broken]);
     assert_eq!(letter["value"], "ew==", "the bytes as they came: {letter}");
 

@@ -53,6 +53,7 @@ mod static_members;
 mod trained_tables;
 mod validate;
 mod views;
+mod webhook;
 
 /// The program, with the snapshot of the shipped knowledge where all tests find it, and nobody
 /// at its standard input.

@@ -164,6 +164,7 @@ impl Worker {
             original: Arc::new(Original::default()),
             last_of_scope: false,
             followed: false,
+            answered: None,
         };
         change(&mut arrived);
         let steps = self.scopes.arrived(Arrived::Turn(Box::new(arrived)));

@@ -13,7 +13,8 @@ use turnstream_ports::partitioner::Partitioner;
 use turnstream_schemas::DeadLetter;
 
 use super::edit::Edit;
-use super::{LetterPlace, LettersFilter, LettersLog, LettersPlace, letter_of, missing, read};
+use super::{LetterPlace, LettersFilter, LettersPlace, letter_of, missing, read};
+use crate::logged::LogSource;
 
 /// Letters of one transaction.
 const TOGETHER: usize = 100;
@@ -74,14 +75,14 @@ struct Redriving {
 }
 
 impl Redriving {
-    fn open(log: &LettersLog, partitioner: Partitioner) -> Result<Self, LogError> {
+    fn open(log: &LogSource, partitioner: Partitioner) -> Result<Self, LogError> {
         let (writer, partitions): (Box<dyn TogetherWriter>, i32) = match log {
-            LettersLog::Kafka(config) => {
+            LogSource::Kafka(config) => {
                 let writer = kafka::redrive(config)?;
                 let partitions = writer.partitions();
                 (Box::new(writer), partitions)
             }
-            LettersLog::Embedded(log) => (Box::new(log.clone()), log.partitions()),
+            LogSource::Embedded(log) => (Box::new(log.clone()), log.partitions()),
         };
         Ok(Self { writer, partitions, partitioner })
     }
@@ -110,7 +111,7 @@ pub(super) fn execute(args: &RedriveArgs, out: &mut dyn Write) -> anyhow::Result
     }
     let edit = args.edit.as_deref().map(Edit::new).transpose()?;
     let config = load_config(args.place.config.as_deref())?.value;
-    let log = LettersLog::open(&args.place, &config)?;
+    let log = args.place.log(&config)?;
     // Opened before the marks are read, so that from here on nobody else writes any.
     let open = || Redriving::open(&log, config.turns.partitioner);
     let redriving = if args.dry_run { None } else { Some(open()?) };
@@ -122,7 +123,7 @@ pub(super) fn execute(args: &RedriveArgs, out: &mut dyn Write) -> anyhow::Result
         progress: Progress::of(meant.places.len(), "letters"),
         report: RedriveReport { sent_before: meant.sent_before, ..RedriveReport::default() },
     };
-    read(&mut *log.follower()?, |record| match meant.contains(&record) {
+    read(&mut *log.follower(Topic::DeadLetters)?, |record| match meant.contains(&record) {
         true => sending.take(&record),
         false => Ok(()),
     })?;
@@ -144,9 +145,9 @@ struct Meant {
 
 impl Meant {
     /// Finds them. Letters that come later are not meant: they may be of what is sent again now.
-    fn read(args: &RedriveArgs, log: &LettersLog) -> anyhow::Result<Self> {
+    fn read(args: &RedriveArgs, log: &LogSource) -> anyhow::Result<Self> {
         let (mut places, mut marked) = (BTreeSet::new(), BTreeSet::new());
-        read(&mut *log.follower()?, |record| {
+        read(&mut *log.follower(Topic::DeadLetters)?, |record| {
             if let Some((partition, offset)) = letters::marked(&record) {
                 marked.insert(LetterPlace { partition, offset });
                 return Ok(());

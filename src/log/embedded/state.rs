@@ -259,6 +259,7 @@ impl LogState {
                     headers,
                     last_of_scope: false,
                     followed: false,
+                    answered: None,
                 });
             }
             Ok(if records.len() < max { ControlFlow::Continue(()) } else { ControlFlow::Break(()) })

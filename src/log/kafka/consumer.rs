@@ -334,6 +334,7 @@ pub(super) fn record(message: &BorrowedMessage<'_>) -> Record {
         headers: headers(message),
         last_of_scope: false,
         followed: false,
+        answered: None,
     }
 }
 

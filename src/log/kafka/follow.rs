@@ -43,6 +43,8 @@ pub struct KafkaFollower {
     client: ClosedInTime<BaseConsumer<Following>>,
     /// Learns from the broker why it refuses the credentials.
     watermarks: ClosedInTime<BaseConsumer<Membership>>,
+    /// Whether it reads to an end, and does not wait there for more.
+    is_brief: bool,
     /// The next offset of each partition.
     positions: BTreeMap<i32, i64>,
     /// The ends of partitions when the topic was opened, of those that are not reached yet.
@@ -107,7 +109,7 @@ pub fn follow_since(
     open(config, wanted, None, since_ms)
 }
 
-/// Follows one partition of a topic as [`follow_since`] does the whole.
+/// Follows one partition of a topic as [`follow_since`] does the whole, for who reads to its end.
 ///
 /// # Errors
 ///
@@ -137,7 +139,7 @@ fn open(
         .map(ClosedInTime::new)
         .map_err(making)?;
     let partitions = topics::fit_alone(&watermarks, config, wanted)?;
-    let client = reader(config, topic).map_err(making)?;
+    let client = reader(config, topic, partition.is_some()).map_err(making)?;
     let all = 0..partitions;
     let read = all.filter(|it| partition.is_none_or(|only| only == *it));
     let positions: BTreeMap<i32, i64> = read.map(|partition| (partition, 0)).collect();
@@ -161,6 +163,7 @@ fn open(
         since_ms,
         client,
         watermarks,
+        is_brief: partition.is_some(),
         positions,
         behind,
         at_end: BTreeSet::new(),
@@ -203,9 +206,11 @@ pub fn follow_if_there(
 fn reader(
     config: &KafkaConfig,
     topic: &str,
+    is_brief: bool,
 ) -> Result<ClosedInTime<BaseConsumer<Following>>, KafkaError> {
     let following = Following { topic: topic.to_owned(), ends: Mutex::default() };
-    config.follower_settings().create_with_context(following).map(ClosedInTime::new)
+    let settings = if is_brief { config.restorer_settings() } else { config.follower_settings() };
+    settings.create_with_context(following).map(ClosedInTime::new)
 }
 
 fn asking(topic: &str) -> String {
@@ -252,7 +257,8 @@ impl KafkaFollower {
                     self.judge(source)?;
                 }
                 let making = |source| failed(&asking(self.topic()), source);
-                self.client = reader(&self.config, self.topic()).map_err(making)?;
+                let client = reader(&self.config, self.topic(), self.is_brief);
+                self.client = client.map_err(making)?;
                 std::thread::sleep(wait.min(RETRY));
                 return Ok(());
             }

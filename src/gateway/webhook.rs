@@ -1,0 +1,311 @@
+//! Calls a front end or an agent desk with what is committed: each event at least once, those of a
+//! conversation in their order, signed as [Standard Webhooks](https://www.standardwebhooks.com) has it.
+//!
+//! Events come from a group of its own, so that copies of the gateway share them. Some are read together; each
+//! conversation's go out one after the other, and several conversations' side by side. Only when all have gone
+//! is the position committed, so an event may come twice after a crash, under the same id.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use hmac::{Hmac, KeyInit as _, Mac as _};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use sha2::Sha256;
+use turnstream_log::deliver::Delivery;
+use turnstream_log::{LogError, Record, Topic};
+use ureq::Agent;
+
+use crate::conversations::{ConversationEvent, ConversationKey};
+use crate::following::event;
+
+/// How long the log is waited for before it is looked whether to stop.
+const WAIT: Duration = Duration::from_millis(100);
+/// How often the membership of the group is looked after while events go out.
+const HOLD: Duration = Duration::from_millis(5);
+/// The wait before the second attempt; it doubles with each further one.
+const FIRST_WAIT: Duration = Duration::from_millis(500);
+/// What a secret may begin with, so that it is known for one.
+const SECRET_PREFIX: &str = "whsec_";
+
+/// `[gateway.webhook]`: whom the gateway calls with what is committed.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct WebhookConfig {
+    /// Where each event is sent, by POST. Nobody is called where it is not set.
+    pub url: Option<String>,
+    /// The key that events are signed with, which the receiver has too: base64 of at least 24 bytes, with
+    /// or without `whsec_` before it. `openssl rand -base64 32` makes one.
+    pub secret: String,
+    /// Which events are sent.
+    pub events: Vec<WebhookEvent>,
+    /// Milliseconds that a call may take, from 1.
+    #[schemars(range(min = 1))]
+    pub timeout_ms: u64,
+    /// Conversations that are served at the same time, 1 to 256; each event of one waits for the one before.
+    #[schemars(range(min = 1, max = 256))]
+    pub max_conversations: usize,
+    /// Milliseconds between two attempts at most. A receiver that cannot be reached, or answers 408, 425,
+    /// 429 or 500 and above, is called again until it takes the event; any other answer but 2xx refuses it.
+    pub max_wait_ms: u64,
+}
+
+/// What the gateway calls a receiver for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum WebhookEvent {
+    /// A response.
+    Response,
+    /// A turn that could not be served.
+    DeadLetter,
+    /// A conversation has changed hands.
+    Conversation,
+}
+
+impl WebhookEvent {
+    fn topic(self) -> Topic {
+        match self {
+            Self::Response => Topic::Responses,
+            Self::DeadLetter => Topic::DeadLetters,
+            Self::Conversation => Topic::Conversations,
+        }
+    }
+}
+
+impl Default for WebhookConfig {
+    fn default() -> Self {
+        Self {
+            url: None,
+            secret: String::new(),
+            events: vec![WebhookEvent::Response, WebhookEvent::Conversation],
+            timeout_ms: 10_000,
+            max_conversations: 16,
+            max_wait_ms: 60_000,
+        }
+    }
+}
+
+/// Why nobody can be called so.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum WebhookRefused {
+    /// The address.
+    #[error("`webhook.url` is no address, such as https://desk.example/events")]
+    Url,
+    /// The key.
+    #[error(
+        "`webhook.secret` must be base64 of at least 24 bytes; `openssl rand -base64 32` makes one"
+    )]
+    Secret,
+    /// No events.
+    #[error("`webhook.events` names none; leave `webhook.url` out if nobody is to be called")]
+    Events,
+}
+
+impl WebhookConfig {
+    /// The topics that the events are on.
+    pub fn topics(&self) -> Vec<Topic> {
+        let mut topics: Vec<Topic> = self.events.iter().map(|event| event.topic()).collect();
+        topics.sort_unstable();
+        topics.dedup();
+        topics
+    }
+
+    /// Checks what would otherwise be noticed at the first event.
+    ///
+    /// # Errors
+    /// The address or the key are none, or no events are named.
+    pub fn check(&self) -> Result<(), WebhookRefused> {
+        Webhook::new(self).map(|_| ())
+    }
+}
+
+/// Calls a receiver.
+pub(crate) struct Webhook {
+    agent: Agent,
+    url: String,
+    key: Vec<u8>,
+    max_conversations: usize,
+    max_wait: Duration,
+}
+
+/// What became of a call.
+enum Called {
+    Taken,
+    /// It will not be taken.
+    Refused(String),
+    /// It may be taken later, after so long at least.
+    Again(String, Option<Duration>),
+}
+
+impl Webhook {
+    /// # Errors
+    /// As [`WebhookConfig::check`]. `None` where nobody is called.
+    pub(crate) fn new(config: &WebhookConfig) -> Result<Option<Self>, WebhookRefused> {
+        let Some(url) = &config.url else { return Ok(None) };
+        let uri: Result<axum::http::Uri, _> = url.parse();
+        let is_address = uri.is_ok_and(|uri| {
+            matches!(uri.scheme_str(), Some("http" | "https"))
+                && uri.host().is_some_and(|host| !host.is_empty())
+        });
+        if !is_address {
+            return Err(WebhookRefused::Url);
+        }
+        if config.events.is_empty() {
+            return Err(WebhookRefused::Events);
+        }
+        let secret = config.secret.strip_prefix(SECRET_PREFIX).unwrap_or(&config.secret);
+        let key = STANDARD.decode(secret.trim()).map_err(|_| WebhookRefused::Secret)?;
+        if key.len() < 24 {
+            return Err(WebhookRefused::Secret);
+        }
+        let agent = Agent::config_builder()
+            .timeout_global(Some(Duration::from_millis(config.timeout_ms)))
+            .http_status_as_error(false)
+            // A signed event is for the one that it was signed for.
+            .max_redirects(0)
+            .max_redirects_will_error(false)
+            .user_agent(concat!("turnstream/", env!("CARGO_PKG_VERSION")))
+            .build()
+            .new_agent();
+        let max_wait = Duration::from_millis(config.max_wait_ms).max(FIRST_WAIT);
+        let max_conversations = config.max_conversations;
+        Ok(Some(Self { agent, url: url.clone(), key, max_conversations, max_wait }))
+    }
+
+    /// Calls with every event until `stop` is set.
+    ///
+    /// # Errors
+    /// The log refuses, or the client cannot go on.
+    pub(crate) fn run(
+        &self,
+        mut source: Box<dyn Delivery>,
+        stop: &AtomicBool,
+    ) -> Result<(), LogError> {
+        while !stop.load(Ordering::Relaxed) {
+            let records = source.poll(WAIT)?;
+            if !records.is_empty() && self.deliver_all(&mut *source, &records, stop)? {
+                source.delivered()?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Calls with what these records say. `false` if it was stopped before the end: all of it then comes again.
+    fn deliver_all(
+        &self,
+        source: &mut dyn Delivery,
+        records: &[(Topic, Record)],
+        stop: &AtomicBool,
+    ) -> Result<bool, LogError> {
+        let conversations = by_conversation(records);
+        let threads = self.max_conversations.min(conversations.len());
+        let (queue, given_up) = (Mutex::new(conversations.into_iter()), AtomicBool::new(false));
+        let is_over = || stop.load(Ordering::Relaxed) || given_up.load(Ordering::Relaxed);
+        let work = || loop {
+            let next = queue.lock().unwrap_or_else(PoisonError::into_inner).next();
+            let Some(events) = next else { return true };
+            if !events.iter().all(|event| self.deliver(event, &is_over)) {
+                return false;
+            }
+        };
+        std::thread::scope(|scope| {
+            let working: Vec<_> = (0..threads).map(|_| scope.spawn(work)).collect();
+            let mut held = Ok(());
+            while held.is_ok() && !working.iter().all(|thread| thread.is_finished()) {
+                held = source.hold(HOLD);
+            }
+            given_up.store(held.is_err(), Ordering::Relaxed);
+            let all = working.into_iter().all(|thread| thread.join().unwrap_or(false));
+            held.map(|()| all)
+        })
+    }
+
+    /// Calls with an event until it is taken or refused. `false` if it was told to give up.
+    fn deliver(&self, event: &ConversationEvent, is_over: &dyn Fn() -> bool) -> bool {
+        let mut wait = FIRST_WAIT;
+        for attempt in 1_u64.. {
+            if is_over() {
+                return false;
+            }
+            match self.call(event) {
+                Called::Taken => return true,
+                Called::Refused(said) => {
+                    tracing::error!(event = event.id, said, "refused by the webhook, and left");
+                    return true;
+                }
+                Called::Again(said, after) => {
+                    tracing::warn!(event = event.id, attempt, said, "the webhook is called again");
+                    let mut left =
+                        wait.mul_f64(1.0 + fastrand::f64() / 4.0).max(after.unwrap_or_default());
+                    while !left.is_zero() && !is_over() {
+                        std::thread::sleep(left.min(WAIT));
+                        left = left.saturating_sub(WAIT);
+                    }
+                    wait = (wait * 2).min(self.max_wait);
+                }
+            }
+        }
+        false
+    }
+
+    fn call(&self, event: &ConversationEvent) -> Called {
+        let body = format!(
+            "{{\"id\":\"{}\",\"type\":\"{}\",\"data\":{}}}",
+            event.id,
+            event.kind.name(),
+            event.json
+        );
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
+        let sent = self
+            .agent
+            .post(&self.url)
+            .header("content-type", "application/json")
+            .header("webhook-id", &event.id)
+            .header("webhook-timestamp", now.to_string())
+            .header("webhook-signature", signature(&self.key, &event.id, now, &body))
+            .send(body.as_bytes());
+        let response = match sent {
+            Ok(response) => response,
+            Err(error) => return Called::Again(error.to_string(), None),
+        };
+        let status = response.status().as_u16();
+        let after = response.headers().get("retry-after").and_then(|it| it.to_str().ok());
+        let after = after.and_then(|seconds| seconds.parse().ok()).map(Duration::from_secs);
+        match status {
+            200..=299 => Called::Taken,
+            408 | 425 | 429 | 500.. => {
+                Called::Again(format!("status {status}"), after.map(|it| it.min(self.max_wait)))
+            }
+            _ => Called::Refused(format!("status {status}")),
+        }
+    }
+}
+
+/// The events of each conversation in their order; what names no conversation is left out.
+fn by_conversation(records: &[(Topic, Record)]) -> Vec<Vec<ConversationEvent>> {
+    let mut places: HashMap<ConversationKey, usize> = HashMap::new();
+    let mut conversations: Vec<Vec<ConversationEvent>> = Vec::new();
+    for (key, event) in records.iter().filter_map(|(topic, record)| event(*topic, record)) {
+        let place = *places.entry(key).or_insert_with(|| {
+            conversations.push(Vec::new());
+            conversations.len() - 1
+        });
+        conversations[place].push(event);
+    }
+    conversations
+}
+
+/// The signature of an event: HMAC-SHA256 of its id, the time in seconds since 1970, and the body.
+fn signature(key: &[u8], id: &str, seconds: u64, body: &str) -> String {
+    let mut mac = Hmac::<Sha256>::new_from_slice(key)
+        .unwrap_or_else(|_| unreachable!("a key of any length will do"));
+    mac.update(format!("{id}.{seconds}.{body}").as_bytes());
+    format!("v1,{}", STANDARD.encode(mac.finalize().into_bytes()))
+}
+
+#[cfg(test)]
+mod tests;

@@ -3,10 +3,16 @@
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use turnstream_log::Topic;
 
-use crate::webhook::{WebhookConfig, WebhookRefused};
+/// What a secret may begin with, so that it is known for one.
+const SECRET_PREFIX: &str = "whsec_";
+/// Bytes of the shortest key that events are signed with.
+const LEAST_KEY_BYTES: usize = 24;
 
 /// `[gateway]`: HTTP in front of the topics (`turnstream gateway`).
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -63,6 +69,114 @@ impl Default for GatewayConfig {
             webhook: WebhookConfig::default(),
             tenants: BTreeMap::new(),
         }
+    }
+}
+
+/// `[gateway.webhook]`: whom the gateway calls with what is committed.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct WebhookConfig {
+    /// Where each event is sent, by POST. Nobody is called where it is not set.
+    pub url: Option<String>,
+    /// The key that events are signed with, which the receiver has too: base64 of at least 24 bytes, with
+    /// or without `whsec_` before it. `openssl rand -base64 32` makes one.
+    pub secret: String,
+    /// Which events are sent.
+    pub events: Vec<WebhookEvent>,
+    /// Milliseconds that a call may take, from 1.
+    #[schemars(range(min = 1))]
+    pub timeout_ms: u64,
+    /// Conversations that are served at the same time, 1 to 256; each event of one waits for the one before.
+    #[schemars(range(min = 1, max = 256))]
+    pub max_conversations: usize,
+    /// Milliseconds between two attempts at most. A receiver that cannot be reached, or answers 408, 425,
+    /// 429 or 500 and above, is called again until it takes the event; any other answer but 2xx refuses it.
+    pub max_wait_ms: u64,
+}
+
+/// What the gateway calls a receiver for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum WebhookEvent {
+    /// A response.
+    Response,
+    /// A turn that could not be served.
+    DeadLetter,
+    /// A conversation has changed hands.
+    Conversation,
+}
+
+impl WebhookEvent {
+    fn topic(self) -> Topic {
+        match self {
+            Self::Response => Topic::Responses,
+            Self::DeadLetter => Topic::DeadLetters,
+            Self::Conversation => Topic::Conversations,
+        }
+    }
+}
+
+impl Default for WebhookConfig {
+    fn default() -> Self {
+        Self {
+            url: None,
+            secret: String::new(),
+            events: vec![WebhookEvent::Response, WebhookEvent::Conversation],
+            timeout_ms: 10_000,
+            max_conversations: 16,
+            max_wait_ms: 60_000,
+        }
+    }
+}
+
+/// Why nobody can be called so.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum WebhookRefused {
+    /// The address.
+    #[error("`gateway.webhook.url` is no address, such as https://desk.example/events")]
+    Url,
+    /// The key.
+    #[error(
+        "`gateway.webhook.secret` must be base64 of at least 24 bytes; `openssl rand -base64 32` makes one"
+    )]
+    Secret,
+    /// No events.
+    #[error(
+        "`gateway.webhook.events` names none; leave `gateway.webhook.url` out if nobody is to be called"
+    )]
+    Events,
+}
+
+impl WebhookConfig {
+    /// The topics that the events are on.
+    pub fn topics(&self) -> Vec<Topic> {
+        let mut topics: Vec<Topic> = self.events.iter().map(|event| event.topic()).collect();
+        topics.sort_unstable();
+        topics.dedup();
+        topics
+    }
+
+    /// Checks what would otherwise be noticed at the first event, and gives the key; an empty one where nobody
+    /// is called.
+    ///
+    /// # Errors
+    /// The address or the key are none, or no events are named.
+    pub fn check(&self) -> Result<Vec<u8>, WebhookRefused> {
+        let Some(url) = &self.url else { return Ok(Vec::new()) };
+        let uri: Result<axum::http::Uri, _> = url.parse();
+        let is_address = uri.is_ok_and(|uri| {
+            matches!(uri.scheme_str(), Some("http" | "https"))
+                && uri.host().is_some_and(|host| !host.is_empty())
+        });
+        if !is_address {
+            return Err(WebhookRefused::Url);
+        }
+        if self.events.is_empty() {
+            return Err(WebhookRefused::Events);
+        }
+        let secret = self.secret.strip_prefix(SECRET_PREFIX).unwrap_or(&self.secret);
+        let key = STANDARD.decode(secret.trim()).ok().filter(|key| key.len() >= LEAST_KEY_BYTES);
+        key.ok_or(WebhookRefused::Secret)
     }
 }
 
@@ -155,5 +269,30 @@ mod tests {
             let config = GatewayConfig { allowed_origins, ..GatewayConfig::default() };
             assert!(said(&config).contains("not an origin"), "{origin}");
         }
+    }
+
+    #[test]
+    fn what_cannot_be_called_is_refused() {
+        let check = |url: &str, secret: &str, events: Vec<WebhookEvent>| {
+            let config = WebhookConfig {
+                url: Some(url.to_owned()),
+                secret: secret.to_owned(),
+                events,
+                ..WebhookConfig::default()
+            };
+            config.check()
+        };
+        let all = || vec![WebhookEvent::Response];
+        const SECRET: &str = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw";
+        assert_eq!(WebhookConfig::default().check(), Ok(vec![]), "nobody is called");
+        assert_eq!(check("https://desk.example/x", SECRET, all()).map(|key| key.len()), Ok(24));
+        assert_eq!(check("desk.example", SECRET, all()), Err(WebhookRefused::Url));
+        assert_eq!(check("ftp://desk.example", SECRET, all()), Err(WebhookRefused::Url));
+        assert_eq!(check("https://desk.example", "", all()), Err(WebhookRefused::Secret));
+        assert_eq!(
+            check("https://desk.example", "whsec_c2hvcnQ=", all()),
+            Err(WebhookRefused::Secret)
+        );
+        assert_eq!(check("https://desk.example", SECRET, vec![]), Err(WebhookRefused::Events));
     }
 }

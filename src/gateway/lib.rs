@@ -14,7 +14,7 @@
 //! which the engine remembers.
 //!
 //! Reading order is the order of a request: [`server`], `access`, `turns` and `chat`, `writing`,
-//! `conversations`, `following`, `events`; and [`webhook`], which calls others.
+//! `conversations`, `following`, `events`; and `webhook`, which calls others.
 
 mod access;
 mod chat;
@@ -25,7 +25,7 @@ mod failure;
 mod following;
 pub mod server;
 mod turns;
-pub mod webhook;
+mod webhook;
 mod writing;
 
 pub use config::GatewayConfig;

@@ -13,13 +13,12 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use hmac::{Hmac, KeyInit as _, Mac as _};
-use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
 use sha2::Sha256;
 use turnstream_log::deliver::Delivery;
 use turnstream_log::{LogError, Record, Topic};
 use ureq::Agent;
 
+use crate::config::{WebhookConfig, WebhookRefused};
 use crate::conversations::{ConversationEvent, ConversationKey};
 use crate::following::event;
 
@@ -29,100 +28,6 @@ const WAIT: Duration = Duration::from_millis(100);
 const HOLD: Duration = Duration::from_millis(5);
 /// The wait before the second attempt; it doubles with each further one.
 const FIRST_WAIT: Duration = Duration::from_millis(500);
-/// What a secret may begin with, so that it is known for one.
-const SECRET_PREFIX: &str = "whsec_";
-
-/// `[gateway.webhook]`: whom the gateway calls with what is committed.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields, default)]
-pub struct WebhookConfig {
-    /// Where each event is sent, by POST. Nobody is called where it is not set.
-    pub url: Option<String>,
-    /// The key that events are signed with, which the receiver has too: base64 of at least 24 bytes, with
-    /// or without `whsec_` before it. `openssl rand -base64 32` makes one.
-    pub secret: String,
-    /// Which events are sent.
-    pub events: Vec<WebhookEvent>,
-    /// Milliseconds that a call may take, from 1.
-    #[schemars(range(min = 1))]
-    pub timeout_ms: u64,
-    /// Conversations that are served at the same time, 1 to 256; each event of one waits for the one before.
-    #[schemars(range(min = 1, max = 256))]
-    pub max_conversations: usize,
-    /// Milliseconds between two attempts at most. A receiver that cannot be reached, or answers 408, 425,
-    /// 429 or 500 and above, is called again until it takes the event; any other answer but 2xx refuses it.
-    pub max_wait_ms: u64,
-}
-
-/// What the gateway calls a receiver for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "snake_case")]
-pub enum WebhookEvent {
-    /// A response.
-    Response,
-    /// A turn that could not be served.
-    DeadLetter,
-    /// A conversation has changed hands.
-    Conversation,
-}
-
-impl WebhookEvent {
-    fn topic(self) -> Topic {
-        match self {
-            Self::Response => Topic::Responses,
-            Self::DeadLetter => Topic::DeadLetters,
-            Self::Conversation => Topic::Conversations,
-        }
-    }
-}
-
-impl Default for WebhookConfig {
-    fn default() -> Self {
-        Self {
-            url: None,
-            secret: String::new(),
-            events: vec![WebhookEvent::Response, WebhookEvent::Conversation],
-            timeout_ms: 10_000,
-            max_conversations: 16,
-            max_wait_ms: 60_000,
-        }
-    }
-}
-
-/// Why nobody can be called so.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum WebhookRefused {
-    /// The address.
-    #[error("`webhook.url` is no address, such as https://desk.example/events")]
-    Url,
-    /// The key.
-    #[error(
-        "`webhook.secret` must be base64 of at least 24 bytes; `openssl rand -base64 32` makes one"
-    )]
-    Secret,
-    /// No events.
-    #[error("`webhook.events` names none; leave `webhook.url` out if nobody is to be called")]
-    Events,
-}
-
-impl WebhookConfig {
-    /// The topics that the events are on.
-    pub fn topics(&self) -> Vec<Topic> {
-        let mut topics: Vec<Topic> = self.events.iter().map(|event| event.topic()).collect();
-        topics.sort_unstable();
-        topics.dedup();
-        topics
-    }
-
-    /// Checks what would otherwise be noticed at the first event.
-    ///
-    /// # Errors
-    /// The address or the key are none, or no events are named.
-    pub fn check(&self) -> Result<(), WebhookRefused> {
-        Webhook::new(self).map(|_| ())
-    }
-}
-
 /// Calls a receiver.
 pub(crate) struct Webhook {
     agent: Agent,
@@ -142,26 +47,12 @@ enum Called {
 }
 
 impl Webhook {
+    /// `None` where nobody is called.
+    ///
     /// # Errors
-    /// As [`WebhookConfig::check`]. `None` where nobody is called.
+    /// As [`WebhookConfig::check`].
     pub(crate) fn new(config: &WebhookConfig) -> Result<Option<Self>, WebhookRefused> {
-        let Some(url) = &config.url else { return Ok(None) };
-        let uri: Result<axum::http::Uri, _> = url.parse();
-        let is_address = uri.is_ok_and(|uri| {
-            matches!(uri.scheme_str(), Some("http" | "https"))
-                && uri.host().is_some_and(|host| !host.is_empty())
-        });
-        if !is_address {
-            return Err(WebhookRefused::Url);
-        }
-        if config.events.is_empty() {
-            return Err(WebhookRefused::Events);
-        }
-        let secret = config.secret.strip_prefix(SECRET_PREFIX).unwrap_or(&config.secret);
-        let key = STANDARD.decode(secret.trim()).map_err(|_| WebhookRefused::Secret)?;
-        if key.len() < 24 {
-            return Err(WebhookRefused::Secret);
-        }
+        let (Some(url), key) = (&config.url, config.check()?) else { return Ok(None) };
         let agent = Agent::config_builder()
             .timeout_global(Some(Duration::from_millis(config.timeout_ms)))
             .http_status_as_error(false)

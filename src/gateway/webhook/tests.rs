@@ -111,7 +111,7 @@ fn responses(turns: &[(&str, &str)]) -> Vec<(Topic, Record)> {
 
 #[test]
 fn events_are_signed_as_standard_webhooks_has_it() {
-    let key = STANDARD.decode(SECRET.strip_prefix(SECRET_PREFIX).unwrap()).unwrap();
+    let key = STANDARD.decode(SECRET.trim_start_matches("whsec_")).unwrap();
     let signed =
         signature(&key, "msg_p5jXN8AQM9LWM0D4loKWxJek", 1_614_265_330, "{\"test\": 2432232314}");
     assert_eq!(signed, "v1,g0hM9SsE+OTPJTGt/tmIKtSyZlE3uFJELVlNIOLJ1OE=");
@@ -160,25 +160,4 @@ fn what_is_not_out_when_it_stops_is_not_committed() {
     });
     webhook.run(Box::new(source), &stop).expect("it ends");
     assert_eq!(*delivered.lock().unwrap(), 0);
-}
-
-#[test]
-fn what_cannot_be_called_is_refused() {
-    let check = |url: &str, secret: &str, events: Vec<WebhookEvent>| {
-        let config = WebhookConfig {
-            url: Some(url.to_owned()),
-            secret: secret.to_owned(),
-            events,
-            ..WebhookConfig::default()
-        };
-        config.check()
-    };
-    let all = || vec![WebhookEvent::Response];
-    assert_eq!(WebhookConfig::default().check(), Ok(()), "nobody is called");
-    assert_eq!(check("https://desk.example/x", SECRET, all()), Ok(()));
-    assert_eq!(check("desk.example", SECRET, all()), Err(WebhookRefused::Url));
-    assert_eq!(check("ftp://desk.example", SECRET, all()), Err(WebhookRefused::Url));
-    assert_eq!(check("https://desk.example", "", all()), Err(WebhookRefused::Secret));
-    assert_eq!(check("https://desk.example", "whsec_c2hvcnQ=", all()), Err(WebhookRefused::Secret));
-    assert_eq!(check("https://desk.example", SECRET, vec![]), Err(WebhookRefused::Events));
 }

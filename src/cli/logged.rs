@@ -351,7 +351,8 @@ impl PartitionInputs {
         if !self.part.has(turn.get("conversation_id").and_then(Value::as_str)) {
             return None;
         }
-        let is_echo = turn.get("response_id").is_some_and(|id| !id.is_null());
+        let is_echo = turn.get("speaker").is_some_and(|speaker| speaker == "system")
+            && turn.get("response_id").is_some_and(|id| !id.is_null());
         if self.said.is_some() && is_echo {
             return None;
         }

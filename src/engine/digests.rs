@@ -8,11 +8,14 @@
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use serde::Serialize;
 use serde_json::Value;
 use sha2::{Digest as _, Sha256};
+use turnstream_models::Embedder;
+use turnstream_models::unified::UnifiedWeights;
+use turnstream_operators::gate::learned::SHIPPED;
 use turnstream_operators::prompted::Prompts;
 use turnstream_schemas::{Fingerprint, FingerprintPart, Stage};
 
@@ -41,10 +44,6 @@ const LEFT_OUT: &[&str] = &[
     "turns.partitioner",
     "views",
 ];
-
-/// The keys that may name a file or a folder whose content counts.
-const OF_FILES: &[&str] =
-    &["embedder", "file", "model", "phrasings", "scorer", "table", "unified", "weights"];
 
 /// Files up to this size are read whole; of larger ones both ends are, and their size.
 const READ_WHOLE: u64 = 64 << 20;
@@ -80,20 +79,14 @@ impl Digests {
         for (section, value) in sections.filter(|(name, _)| !LEFT_OUT.contains(&&***name)) {
             let of_models = matches!(&**section, "models" | "language_models");
             let part = if of_models { Models } else { Configuration };
-            let (mut kept, mut files) = (value.clone(), Vec::new());
+            let mut kept = value.clone();
             if let Value::Object(keys) = &mut kept {
                 keys.retain(|key, _| !LEFT_OUT.contains(&&*format!("{section}.{key}")));
             }
-            // Answers of language models may be recorded ones, and their files are then not there.
-            if section != "language_models" {
-                files_in(&kept, section, &mut files);
-            }
             note(part, section, digest_of(kept.to_string().as_bytes()));
-            let of_knowledge = matches!(&**section, "sources" | "teaching");
-            for (key, path) in files {
-                let digest = content(Path::new(&path));
-                note(if of_knowledge { Knowledge } else { Models }, &key, digest);
-            }
+        }
+        for (part, key, path) in files_of(config) {
+            note(part, &key, content(&path));
         }
         for stage in Stage::ALL {
             if let Some(of_stage) = prompts.of(stage) {
@@ -114,18 +107,37 @@ impl Digests {
     }
 }
 
-/// The keys that name something that is there, each with its path.
-fn files_in(value: &Value, name: &str, files: &mut Vec<(String, String)>) {
-    let Value::Object(keys) = value else { return };
-    for (key, value) in keys {
-        let name = format!("{name}.{key}");
-        match value {
-            Value::String(path) if OF_FILES.contains(&&**key) && Path::new(path).exists() => {
-                files.push((name, path.clone()));
-            }
-            value => files_in(value, &name, files),
-        }
-    }
+/// The files and folders that a configuration names, each with its key. Not those of language models, whose
+/// answers may be recorded ones while the files are gone.
+fn files_of(config: &Config) -> Vec<(FingerprintPart, String, PathBuf)> {
+    let Config { models, gate, consistency, integration, sources, teaching, .. } = config;
+    let embedder = match &models.embedder {
+        Embedder::Path(path) => Some(path),
+        _ => None,
+    };
+    let unified = match &models.unified {
+        UnifiedWeights::Path(path) => Some(path),
+        UnifiedWeights::Shipped => None,
+    };
+    // Weights are named by a path or as those that ship.
+    let encoder = PathBuf::from(&gate.learned.model);
+    let encoder = Some(&encoder).filter(|_| gate.learned.model != SHIPPED);
+    let of_models = [
+        ("models.embedder", embedder),
+        ("models.scorer", models.scorer.as_ref()),
+        ("models.unified", unified),
+        ("gate.learned.model", encoder),
+        ("consistency.table", consistency.table.as_ref()),
+        ("integration.weights", integration.weights.as_ref()),
+    ];
+    let of_models = of_models.map(|(key, path)| (FingerprintPart::Models, key.to_owned(), path));
+    let tables =
+        sources.iter().map(|(name, of)| (format!("sources.{name}.file"), of.file.as_ref()));
+    let phrasings = ("teaching.phrasings".to_owned(), teaching.phrasings.as_ref());
+    let of_knowledge =
+        tables.chain([phrasings]).map(|(key, path)| (FingerprintPart::Knowledge, key, path));
+    let named = of_models.into_iter().chain(of_knowledge);
+    named.filter_map(|(part, key, path)| Some((part, key, path?.clone()))).collect()
 }
 
 /// The digest of a file, or of all files in a folder, with their names.
@@ -259,6 +271,11 @@ mod tests {
         let part = FingerprintPart::Configuration;
         assert_eq!(one.fingerprint.parts[&part], two.fingerprint.parts[&part]);
         assert_eq!(one, of("{\"price\": 1}"), "the same again");
+    }
+
+    #[test]
+    fn what_ships_is_no_file() {
+        assert_eq!(files_of(&Config::default()), [], "whatever lies in the working directory");
     }
 
     #[test]

@@ -7,8 +7,6 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::time::{Duration, Instant};
 
-use rdkafka::client::ClientContext;
-use rdkafka::config::RDKafkaLogLevel;
 use rdkafka::consumer::{BaseConsumer, CommitMode, Consumer as _, ConsumerContext};
 use rdkafka::error::{KafkaError, RDKafkaErrorCode as Code};
 use rdkafka::message::Message as _;
@@ -20,8 +18,9 @@ use super::closing::ClosedInTime;
 use super::consumer::record;
 use super::errors::{failed, refused, remedy_of};
 use super::membership::Membership;
+use super::restore::OutsideGroup;
 use super::sweep::is_of_sweep;
-use super::{KafkaConfig, REQUEST_TIMEOUT, outage, topics};
+use super::{KafkaConfig, REQUEST_TIMEOUT, topics};
 
 /// Records of one poll at most.
 const MOST: usize = 500;
@@ -29,27 +28,12 @@ const MOST: usize = 500;
 /// Reads topics for who passes their records on.
 pub struct KafkaDelivery {
     config: KafkaConfig,
-    client: ClosedInTime<BaseConsumer<Delivering>>,
+    client: ClosedInTime<BaseConsumer<OutsideGroup>>,
     /// Records that came while the earlier ones were held.
     waiting: VecDeque<(Topic, Record)>,
     /// What was polled and is not committed: the next offset of each partition.
     polled: BTreeMap<(Topic, i32), i64>,
 }
-
-/// Reports what the client says.
-struct Delivering;
-
-impl ClientContext for Delivering {
-    fn log(&self, level: RDKafkaLogLevel, facility: &str, message: &str) {
-        outage::report_log_line(level, facility, message);
-    }
-
-    fn error(&self, error: KafkaError, reason: &str) {
-        outage::report_error(&error, reason);
-    }
-}
-
-impl ConsumerContext for Delivering {}
 
 /// Joins the group of this name, which reads those of the topics that are there.
 ///
@@ -69,7 +53,7 @@ pub fn deliver(
         .set("group.id", group_id)
         .set("enable.partition.eof", "false")
         .set("partition.assignment.strategy", "cooperative-sticky");
-    let client: Result<BaseConsumer<_>, _> = settings.create_with_context(Delivering);
+    let client: Result<BaseConsumer<_>, _> = settings.create_with_context(OutsideGroup);
     let client = client.map(ClosedInTime::new).map_err(|source| failed(&doing, source))?;
     let turns = config.topics.name(Topic::Turns);
     let asking = config.uncommitted_settings().create_with_context(Membership::new(turns));

@@ -28,7 +28,7 @@ const KEEP_ALIVE: Duration = Duration::from_secs(1);
 /// The interval of log lines about the progress of a long restoration.
 const TELL: Duration = Duration::from_secs(5);
 
-/// The context of clients outside of the group.
+/// The context of clients outside of the engine's group.
 pub(super) struct OutsideGroup;
 
 impl ClientContext for OutsideGroup {

@@ -39,6 +39,10 @@ fn turns() -> Vec<(String, String)> {
             if conversation % 2 == 0 {
                 turn["turn_id"] = json!(format!("t-{round}"));
             }
+            if conversation == 3 {
+                // Only an agent's side echoes a response.
+                turn["response_id"] = json!("shop-1");
+            }
             turns.push((key, turn.to_string()));
         }
     }

@@ -209,7 +209,7 @@ impl Generation {
         let is_learned = config.form == GenerationForm::Learned;
         let unified = context.unified.clone().filter(|_| is_learned);
         let prompt = context.prompting.prompt::<Words>(STAGE, config.prompted());
-        let prompt = prompt.map(|prompt| prompt.heard_by(context.listener.clone()));
+        let prompt = prompt.map(|prompt| prompt.heard_by(context.read_along.clone()));
         Self { config, knowledge: context.knowledge.clone(), unified, prompt }
     }
 

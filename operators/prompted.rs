@@ -192,6 +192,10 @@ pub struct Prompting {
     pub prompts: Prompts,
 }
 
+/// Gives each turn the listener of its response, which hears it while a model writes it.
+#[derive(Clone)]
+pub struct ReadAlong(pub Arc<dyn Fn(&TurnContext) -> Listener + Send + Sync>);
+
 /// The prompted form of one stage: makes requests from turns, and reads answers.
 #[derive(Clone)]
 pub struct Prompt {
@@ -203,7 +207,7 @@ pub struct Prompt {
     schema: Option<Arc<str>>,
     /// The name of the thought in an answer, where the stage thinks.
     thought: Option<&'static str>,
-    listener: Option<Listener>,
+    read_along: Option<ReadAlong>,
 }
 
 impl Prompting {
@@ -225,15 +229,15 @@ impl Prompting {
             schema: A::schema(thinks).map(Arc::from),
             thought: A::THOUGHT.filter(|_| thinks),
             config: config.clone(),
-            listener: None,
+            read_along: None,
         })
     }
 }
 
 impl Prompt {
-    /// Streams answers to this listener while the model writes them.
-    pub(crate) fn heard_by(self, listener: Option<Listener>) -> Self {
-        Self { listener, ..self }
+    /// Lets answers be heard while the model writes them.
+    pub(crate) fn heard_by(self, read_along: Option<ReadAlong>) -> Self {
+        Self { read_along, ..self }
     }
 
     /// The call of the model.
@@ -379,6 +383,8 @@ impl Prompt {
             prompt
         });
         let is_answer = step == AskedFor::Answer;
+        // The text that the gate reads is not for the user.
+        let is_heard = is_answer && !turn.for_gate();
         GenerateRequest {
             stage: self.stage,
             system: format!("{}\n\n{}", template.task(), wording.fences),
@@ -387,7 +393,11 @@ impl Prompt {
             temperature: self.config.temperature,
             schema: self.schema.clone().filter(|_| is_answer),
             seed: self.config.seed,
-            listener: self.listener.clone().filter(|_| is_answer),
+            listener: self
+                .read_along
+                .as_ref()
+                .filter(|_| is_heard)
+                .map(|it| (it.0)(turn.context())),
             origin: Some(Origin {
                 input: turn.context().input.clone(),
                 step,

@@ -8,13 +8,13 @@ use turnstream_ports::model::encoder::Encoder;
 use turnstream_ports::model::gate::LearnedGate;
 use turnstream_ports::model::reader::Read;
 use turnstream_ports::model::unified::Unified;
-use turnstream_ports::model::{Embed, Listener, Score};
+use turnstream_ports::model::{Embed, Score};
 
 use crate::attention::Attention;
 use crate::judge::Judge;
 use crate::meaning::FactMeaning;
 use crate::phrasings::Phrasings;
-use crate::prompted::Prompting;
+use crate::prompted::{Prompting, ReadAlong};
 use crate::sources::Sources;
 use crate::stage::StageRunner;
 use crate::tables::Tables;
@@ -34,8 +34,8 @@ pub struct StageContext {
     pub documents: Option<Arc<dyn SearchDocuments>>,
     /// The language models, and the prompts of the stages in prompted form.
     pub prompting: Prompting,
-    /// Receives responses while they are written, for a reader that follows along.
-    pub listener: Option<Listener>,
+    /// Who reads responses along while models write them.
+    pub read_along: Option<ReadAlong>,
     /// The trained gate, if the configuration names one.
     pub gate: Option<Arc<dyn LearnedGate>>,
     /// The encoder that embeds dialogues, if stages have to wait for it.

@@ -199,7 +199,7 @@ pub(crate) fn stage_context(graph: &Arc<Graph>) -> StageContext {
         tables: Arc::default(),
         documents: None,
         prompting: Prompting::default(),
-        listener: None,
+        read_along: None,
         embed: None,
         encoder: None,
         meaning: None,

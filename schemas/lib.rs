@@ -34,6 +34,7 @@ pub mod ids;
 pub mod knowledge;
 pub mod model;
 pub mod outcome;
+pub mod partial;
 pub mod plan;
 pub mod published;
 pub mod refinement;
@@ -71,6 +72,7 @@ pub use ids::{
 pub use knowledge::{FactKey, FactValue};
 pub use model::ModelUsed;
 pub use outcome::{DeadLetter, Header, Outcome, Recorded, RecordedReason};
+pub use partial::PartialResponse;
 pub use plan::{Plan, SourceKind};
 pub use refinement::{RefinementRound, ScoredEvidence};
 pub use response::{

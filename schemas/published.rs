@@ -41,6 +41,7 @@ published! {
     "recorded", crate::Recorded, "an input that was recorded and not answered";
     "dead-letter", crate::DeadLetter, "an input that could not be served, as JSON lines hold it";
     "conversation", crate::ConversationRecord, "the value of a record on the `conversations` topic";
+    "partial", crate::PartialResponse, "the value of a record on the `partials` topic";
     "history-key", crate::EntryKey, "the key of a record on the `history` topic";
     "history-entry", crate::HistoryEntry, "an entry on the `history` topic";
     "history-scope", crate::ScopeRecord, "the scope record on the `history` topic";

@@ -15,7 +15,11 @@ import org.apache.kafka.common.errors.TopicExistsException;
  * for all topics, where Kafka's own tool takes one for each.
  */
 class Topics {
-    private static final List<String> DELETED = List.of("turns", "responses", "traces", "recorded", "dead-letters");
+    private static final List<String> DELETED =
+            List.of("turns", "responses", "traces", "recorded", "dead-letters", "partials");
+    /** What a language model was writing is of no use once the outcome is there. */
+    private static final String PARTIALS_MS = String.valueOf(10 * 60 * 1000);
+
     /** The largest record that a topic takes by default, and the reason beside it. */
     private static final String DEAD_LETTER_BYTES = String.valueOf(1_048_588 + 65_536);
 
@@ -36,6 +40,9 @@ class Topics {
             Map<String, String> config = new HashMap<>(Map.of("cleanup.policy", "delete"));
             if (name.equals("dead-letters")) {
                 config.put("max.message.bytes", DEAD_LETTER_BYTES);
+            }
+            if (name.equals("partials")) {
+                config.putAll(Map.of("retention.ms", PARTIALS_MS, "segment.ms", PARTIALS_MS));
             }
             topics.add(topic(prefix + name, partitions, config));
         }

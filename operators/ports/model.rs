@@ -39,7 +39,7 @@ pub struct GenerateRequest {
     pub schema: Option<Arc<str>>,
     /// Seeds the sampling, so that the same request gives the same text if the model supports it.
     pub seed: u64,
-    /// Receives the text while it is written, if someone reads along.
+    /// Receives the text while it is written, if somebody reads along.
     pub listener: Option<Listener>,
     /// Identifies the question of a stage about a turn, under which the answer is recorded.
     pub origin: Option<Origin>,
@@ -79,8 +79,8 @@ pub enum Step {
     Again,
 }
 
-/// Receives a text piece by piece while a model writes it, on any thread. The answer still holds
-/// the whole text. After a failed attempt the text begins anew, as it does in each round of
+/// Receives all of the text so far, each time that a model has written more of it, on any thread. The answer
+/// still holds the whole text. After a failed attempt the text begins anew, as it does in each round of
 /// self-refinement.
 #[derive(Clone)]
 pub struct Listener(pub Arc<dyn Fn(&str) + Send + Sync>);

@@ -23,7 +23,6 @@ use turnstream_models::language::AnswerFiles;
 use turnstream_models::probe;
 use turnstream_operators::generation::GenerationForm;
 use turnstream_operators::ingest::InputTopic;
-use turnstream_ports::model::Listener;
 use turnstream_schemas::{Outcome, SourceKind};
 
 use super::demo::print_counts;
@@ -158,15 +157,14 @@ fn open(args: &ChatArgs, loaded: &Loaded<Config>) -> anyhow::Result<(Session, Op
         None => EmbeddedLog::in_memory(&config.log.embedded)?,
     };
     probe::tell(&parts.language_models, &args.answer_files);
-    let (attention, pieces) = Attention::new();
+    let (attention, written) = Attention::new();
     for (name, model) in &mut parts.language_models {
         *model = attention.of(name, Arc::clone(model));
     }
-    // Enables streaming. Each request has its own listener.
-    parts.listener = Some(Listener(Arc::new(|_| ())));
+    parts.read_along = Some(attention.read_along());
     parts.topic =
         InputTopic { partitions: Some(log.partitions()), ..InputTopic::from(Topic::Turns.name()) };
-    let session = Session::start(args, log, parts, attention, pieces)?;
+    let session = Session::start(args, log, parts, attention, written)?;
     Ok((session, recording))
 }
 

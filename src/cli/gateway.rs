@@ -63,6 +63,12 @@ pub fn execute(args: &GatewayArgs, out: &mut dyn Write) -> anyhow::Result<()> {
     let conversations = kafka::follow_if_there(&kafka, Topic::Conversations, None)?;
     outcomes
         .extend(conversations.map(|it| (Topic::Conversations, Box::new(it) as Box<dyn Follower>)));
+    if config.gateway.partials {
+        // Nothing that was written earlier is of use.
+        let now = i64::try_from(now).unwrap_or(i64::MAX);
+        let partials = kafka::follow_since(&kafka, Topic::Partials, Some(now))?;
+        outcomes.push((Topic::Partials, Box::new(partials)));
+    }
     let webhook = match &config.gateway.webhook {
         called if called.url.is_some() => {
             let group = format!("{}-webhook", kafka.group_id);

@@ -14,12 +14,14 @@ use turnstream_engine::commit::TracePlace;
 use turnstream_engine::config::{Config, LogKind};
 use turnstream_engine::dependencies::{Dependencies, Reach};
 use turnstream_engine::metrics::Metrics;
+use turnstream_engine::partials::write_partials;
 use turnstream_engine::serve::{Summary, serve};
 use turnstream_log::embedded::{EmbeddedLog, Isolation, Message};
 use turnstream_log::{Ends, Follower, LogError, Topic, kafka};
 use turnstream_models::language::AnswerFiles;
 use turnstream_models::probe;
 use turnstream_operators::ingest::InputTopic;
+use turnstream_operators::prompted::ReadAlong;
 use turnstream_schemas::ScopeKind;
 
 use super::opening;
@@ -108,8 +110,9 @@ pub fn execute(args: &RunArgs, out: &mut (dyn Write + Send)) -> anyhow::Result<(
                 [Topic::Traces, Topic::Conversations].map(|topic| consumer.has(topic));
             let ends = Ends { knowledge, ..Ends::new(consumer, producer) };
             let cache = Arc::new(DiskCache::open(&config.run)?);
+            let read_along = partials(config)?;
             let mut dependencies =
-                Dependencies { topic, cache, publish_conversations, ..dependencies };
+                Dependencies { topic, cache, publish_conversations, read_along, ..dependencies };
             if !publish_conversations {
                 tracing::warn!(
                     topic = config.log.kafka.topics.name(Topic::Conversations),
@@ -142,6 +145,15 @@ fn follow(config: &Config) -> Result<Option<Box<dyn Follower>>, LogError> {
         return Ok(None);
     }
     Ok(Some(Box::new(kafka::follow(&config.log.kafka, Topic::Knowledge)?)))
+}
+
+/// Writes what language models are writing to the topic of partial responses, if configured.
+fn partials(config: &Config) -> Result<Option<ReadAlong>, LogError> {
+    if !config.gateway.partials {
+        return Ok(None);
+    }
+    let kafka = config.log.kafka.clone();
+    write_partials(Box::new(move || Ok(Box::new(kafka::write(&kafka, Topic::Partials)?)))).map(Some)
 }
 
 fn report(summary: &Summary) {

@@ -17,6 +17,7 @@ use turnstream_operators::history::{HistoryConfig, Keeping, ResponseSource, Rule
 use turnstream_operators::ingest::{AgentTurns, InputTopic, OnAgentReply};
 use turnstream_operators::judge::Judge;
 use turnstream_operators::phrasings::Phrasings;
+use turnstream_operators::prompted::ReadAlong;
 use turnstream_operators::prompted::{Prompting, Prompts};
 use turnstream_operators::sources::Sources;
 use turnstream_operators::stage::{Clock, StageRunner};
@@ -28,7 +29,7 @@ use turnstream_ports::documents::SearchDocuments;
 use turnstream_ports::model::gate::LearnedGate;
 use turnstream_ports::model::reader::Read;
 use turnstream_ports::model::unified::Unified;
-use turnstream_ports::model::{Embed, LanguageModels, Listener, Score};
+use turnstream_ports::model::{Embed, LanguageModels, Score};
 
 use crate::config::Config;
 use crate::digests::Digests;
@@ -61,8 +62,8 @@ pub struct Dependencies {
     pub language_models: LanguageModels,
     /// The prompts of the stages in prompted form.
     pub prompts: Prompts,
-    /// Receives responses while models write them; `None` disables streaming.
-    pub listener: Option<Listener>,
+    /// Who reads responses along while models write them; `None` disables streaming.
+    pub read_along: Option<ReadAlong>,
     /// The encoder and the vectors that rank facts by meaning.
     pub meaning: Meaning,
     /// The trained gate, if the configured form asks one.
@@ -153,7 +154,7 @@ impl Dependencies {
             live: Arc::default(),
             language_models: LanguageModels::new(),
             prompts: Prompts::default(),
-            listener: None,
+            read_along: None,
             meaning: Meaning::none(),
             gate: None,
             consistency: None,
@@ -239,7 +240,7 @@ impl Dependencies {
                 language_models: self.language_models.clone(),
                 prompts: self.prompts.clone(),
             },
-            listener: self.listener.clone(),
+            read_along: self.read_along.clone(),
             gate: self.gate.clone(),
             consistency: self.consistency.clone(),
             attention: self.attention.clone(),

@@ -39,6 +39,7 @@ pub mod knowledge_feed;
 pub mod meaning;
 pub mod metrics;
 pub mod panics;
+pub mod partials;
 pub mod serve;
 pub mod tally;
 pub mod views;

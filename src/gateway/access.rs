@@ -1,14 +1,40 @@
-//! Who asks: the tenant and the side that a token stands for, and how much a tenant may ask at a time.
+//! Who asks: the tenant and the side that a token stands for, how much a tenant may ask at a time, and which pages
+//! may ask at all.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use axum::http::{HeaderMap, header};
+use axum::extract::{Request, State};
+use axum::http::{HeaderMap, HeaderValue, header};
+use axum::middleware::Next;
+use axum::response::{IntoResponse, Response};
 use sha2::{Digest, Sha256};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::config::GatewayConfig;
 use crate::failure::RequestFailure;
+
+/// Refuses what a page of another origin asks, unless the configuration allows it: a browser keeps such a page from
+/// reading the answer, but not from sending a turn, nor from opening a WebSocket.
+pub(crate) async fn refuse_foreign_pages(
+    State(allowed): State<Arc<Vec<String>>>,
+    request: Request,
+    next: Next,
+) -> Response {
+    let is_welcome = is_welcome(request.headers(), &allowed);
+    match is_welcome {
+        true => next.run(request).await,
+        false => RequestFailure::ForeignPage.into_response(),
+    }
+}
+
+/// Whether no page asks, or one of the gateway's own origin or of an allowed one.
+fn is_welcome(headers: &HeaderMap, allowed: &[String]) -> bool {
+    let named = |name| headers.get(name).and_then(|value: &HeaderValue| value.to_str().ok());
+    let Some(origin) = named(header::ORIGIN) else { return true };
+    let host = origin.split_once("://").map(|(_, host)| host);
+    (host.is_some() && host == named(header::HOST)) || allowed.iter().any(|it| it == origin)
+}
 
 /// The tenant of turns that name none.
 pub(crate) const DEFAULT_TENANT: &str = "default";
@@ -57,11 +83,15 @@ impl Access {
     /// # Errors
     /// The token is unknown, or the tenant asks too much at a time.
     pub(crate) fn admit(&self, headers: &HeaderMap) -> Result<AdmittedCaller, RequestFailure> {
+        let sent = headers.get(header::AUTHORIZATION).and_then(|it| it.to_str().ok());
+        let token = sent.and_then(|sent| sent.strip_prefix("Bearer "));
+        // Pages cannot set headers where they open a WebSocket, except for the protocols that they speak.
+        let spoken = headers.get(header::SEC_WEBSOCKET_PROTOCOL).and_then(|it| it.to_str().ok());
+        let mut spoken = spoken.into_iter().flat_map(|spoken| spoken.split(','));
+        let token = token.or_else(|| spoken.find_map(|it| it.trim().strip_prefix("bearer.")));
         let caller = match self.by_token.is_empty() {
             true => Caller { tenant: DEFAULT_TENANT.to_owned(), is_agent: true },
             false => {
-                let sent = headers.get(header::AUTHORIZATION).and_then(|it| it.to_str().ok());
-                let token = sent.and_then(|sent| sent.strip_prefix("Bearer "));
                 let known = token.and_then(|token| self.by_token.get(&digest(token.trim())));
                 known.ok_or(RequestFailure::Unknown)?.clone()
             }
@@ -108,11 +138,31 @@ mod tests {
             assert_eq!(who(unknown), None, "{unknown}");
         }
         assert!(matches!(access.admit(&HeaderMap::new()), Err(RequestFailure::Unknown)));
+        let mut page = HeaderMap::new();
+        let protocols = "turnstream.v1, bearer.other".parse().unwrap();
+        page.insert(header::SEC_WEBSOCKET_PROTOCOL, protocols);
+        assert_eq!(access.admit(&page).unwrap().caller.tenant, "b");
         let held = [admit("Bearer front"), admit("Bearer desk")];
         assert!(matches!(admit("Bearer front"), Err(RequestFailure::TooMany)), "two at a time");
         assert!(who("Bearer other").is_some(), "another tenant has its own");
         drop(held);
         assert!(who("Bearer front").is_some());
+    }
+
+    #[test]
+    fn pages_of_other_origins_are_refused() {
+        let allowed = ["https://shop.example".to_owned()];
+        let asks = |origin: &str| {
+            let mut headers = HeaderMap::new();
+            headers.insert(header::HOST, "desk.example:8077".parse().unwrap());
+            headers.insert(header::ORIGIN, origin.parse().unwrap());
+            is_welcome(&headers, &allowed)
+        };
+        assert!(asks("https://shop.example") && asks("http://desk.example:8077"));
+        for foreign in ["https://shop.example.evil", "http://desk.example", "null", ""] {
+            assert!(!asks(foreign), "{foreign}");
+        }
+        assert!(is_welcome(&HeaderMap::new(), &[]), "no page asks");
     }
 
     #[test]

@@ -13,10 +13,11 @@ use axum::http::{HeaderMap, StatusCode};
 use axum::response::sse::{Event as Sse, KeepAlive};
 use axum::response::{IntoResponse, Response};
 use futures_util::StreamExt as _;
-use futures_util::stream;
+use futures_util::stream::{self, Stream};
 use serde::Deserialize;
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
+use tokio::sync::oneshot;
 use turnstream_schemas::{Speaker, Turn, TurnId};
 
 use crate::access::AdmittedCaller;
@@ -34,6 +35,9 @@ struct ChatRequest {
     messages: Vec<ChatMessage>,
     #[serde(default)]
     stream: bool,
+    /// Whether a stream also has what is written before it is committed.
+    #[serde(default)]
+    partials: bool,
     user: Option<String>,
 }
 
@@ -65,7 +69,7 @@ pub(crate) async fn complete(
     let turn = turn(&asked, &headers)?;
     let sent = gateway.sent(&admitted.caller, turn)?;
     if asked.stream {
-        return Ok(streamed(gateway, admitted, sent));
+        return Ok(streamed(gateway, admitted, sent, asked.partials));
     }
     let event = gateway.send(&sent).await?.ok_or(RequestFailure::Late)?;
     let said = said(&event)?;
@@ -158,8 +162,32 @@ fn envelope(object: &str, sent: &SentRecord) -> Value {
     })
 }
 
+/// What a language model is writing in answer to a turn, in chunks that have no words for a client that does not
+/// know them.
+fn partials(gateway: &Arc<Gateway>, sent: &SentRecord) -> impl Stream<Item = Value> + use<> {
+    let (_, listener) = gateway.conversations.listen(&sent.conversation, None);
+    stream::unfold((listener, sent.clone()), async |(mut listener, sent)| {
+        loop {
+            let event = listener.next().await.ok()?;
+            if event.kind == EventKind::Partial && event.turn_id.as_ref() == Some(&sent.turn_id) {
+                let partial: Value = serde_json::from_str(&event.json).unwrap_or_default();
+                let mut chunk = envelope("chat.completion.chunk", &sent);
+                chunk["turnstream"] = json!({ "partial": partial["text"] });
+                return Some((chunk, (listener, sent)));
+            }
+        }
+    })
+}
+
 /// The completion as a stream, which begins at once, and says what is committed once it is.
-fn streamed(gateway: Arc<Gateway>, admitted: AdmittedCaller, sent: SentRecord) -> Response {
+fn streamed(
+    gateway: Arc<Gateway>,
+    admitted: AdmittedCaller,
+    sent: SentRecord,
+    wants_partials: bool,
+) -> Response {
+    let partials = wants_partials.then(|| partials(&gateway, &sent));
+    let (ended, end) = oneshot::channel::<()>();
     let chunk = |sent: &SentRecord, delta: Value, finish: Value| {
         let mut chunk = envelope("chat.completion.chunk", sent);
         chunk["choices"] = json!([{ "index": 0, "delta": delta, "finish_reason": finish }]);
@@ -167,7 +195,7 @@ fn streamed(gateway: Arc<Gateway>, admitted: AdmittedCaller, sent: SentRecord) -
     };
     let begun = chunk(&sent, json!({ "role": "assistant", "content": "" }), Value::Null);
     let answered = async move {
-        let _admitted = admitted;
+        let (_admitted, _ended) = (admitted, ended);
         let outcome = gateway.send(&sent).await.and_then(|event| event.ok_or(RequestFailure::Late));
         match outcome.and_then(|event| said(&event)) {
             Ok(AnswerWords { text, outcome }) => {
@@ -178,8 +206,10 @@ fn streamed(gateway: Arc<Gateway>, admitted: AdmittedCaller, sent: SentRecord) -
             Err(failure) => vec![failure.body()],
         }
     };
-    let chunks = stream::once(async { vec![begun] }).chain(stream::once(answered));
-    let chunks = chunks.flat_map(stream::iter).map(|chunk| chunk.to_string());
+    let written = stream::iter(partials).flatten().take_until(end).boxed();
+    let answered = stream::once(answered).flat_map(stream::iter).boxed();
+    let chunks = stream::once(async { begun }).chain(stream::select(written, answered));
+    let chunks = chunks.map(|chunk| chunk.to_string());
     let chunks = chunks.chain(stream::once(async { "[DONE]".to_owned() }));
     let events = chunks.map(|data| Ok::<_, Infallible>(Sse::default().data(data)));
     let keep = KeepAlive::new().interval(SIGN_OF_LIFE);

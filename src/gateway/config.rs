@@ -39,6 +39,10 @@ pub struct GatewayConfig {
     pub max_outcomes: usize,
     /// Origins, such as `https://shop.example`, whose pages may call the gateway from a browser.
     pub allowed_origins: Vec<String>,
+    /// Whether what a language model is writing is passed on to clients that ask for it, before it is
+    /// committed: `turnstream run` then writes it to the topic `partials`, which the gateway reads. The
+    /// outcome of the turn takes its place, and may have other words or none.
+    pub partials: bool,
     /// Whom the gateway calls with what is committed.
     pub webhook: WebhookConfig,
     /// The tenants that may speak, by name, with their tokens; `default` is the tenant of turns that name none.
@@ -66,6 +70,7 @@ impl Default for GatewayConfig {
             remember_minutes: 15,
             max_outcomes: 100_000,
             allowed_origins: Vec::new(),
+            partials: false,
             webhook: WebhookConfig::default(),
             tenants: BTreeMap::new(),
         }

@@ -37,6 +37,8 @@ pub(crate) enum EventKind {
     Repeated,
     /// The turn could not be served.
     DeadLetter,
+    /// A language model is writing a response, which is not committed.
+    Partial,
     /// The conversation changed hands.
     Conversation {
         /// Whether its user waits for an agent from then on.
@@ -51,12 +53,13 @@ impl EventKind {
             Self::Response => "response",
             Self::Recorded | Self::Repeated => "recorded",
             Self::DeadLetter => "dead_letter",
+            Self::Partial => "partial",
             Self::Conversation { .. } => "conversation",
         }
     }
 }
 
-/// A committed record about a conversation.
+/// A record about a conversation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct ConversationEvent {
     /// Topic, partition and offset of the record.
@@ -66,6 +69,19 @@ pub(crate) struct ConversationEvent {
     pub(crate) turn_id: Option<String>,
     /// The record, as one line of JSON.
     pub(crate) json: Arc<str>,
+}
+
+impl ConversationEvent {
+    /// The event as one line of JSON, for who gets nothing beside it.
+    pub(crate) fn enveloped(&self) -> String {
+        let Self { id, kind, json, .. } = self;
+        format!("{{\"id\":\"{id}\",\"type\":\"{}\",\"data\":{json}}}", kind.name())
+    }
+
+    /// Whether it is the outcome of the turn.
+    pub(crate) fn is_outcome_of(&self, turn_id: &str) -> bool {
+        self.kind != EventKind::Partial && self.turn_id.as_deref() == Some(turn_id)
+    }
 }
 
 /// The conversations.
@@ -172,6 +188,18 @@ impl KnownConversations {
         of_tenant.map(|(_, event)| Arc::clone(&event.json)).collect()
     }
 
+    /// Passes what is being written to those who listen, unless the turn has an outcome.
+    pub(crate) fn pass_on(&self, key: &ConversationKey, partial: ConversationEvent) {
+        let state = self.lock();
+        let Some(listened) = state.listened.get(key) else { return };
+        let turn_id = partial.turn_id.as_deref().unwrap_or_default();
+        let of = state.conversations.get(key);
+        if of.is_none_or(|of| of.is_open(turn_id) || of.outcome(turn_id).is_none()) {
+            // Those who listened may be going just now.
+            let _ = listened.send(partial);
+        }
+    }
+
     /// Takes note of a record, and passes it to those who wait. A change of hands is also heard by who listens
     /// to the conversation without an id, which is none.
     pub(crate) fn note(&self, key: ConversationKey, event: ConversationEvent) {
@@ -183,7 +211,6 @@ impl KnownConversations {
             let _ = desks.send(event.clone());
         }
         if let Some(listened) = state.listened.get(&key) {
-            // Those who listened may be going just now.
             let _ = listened.send(event.clone());
         }
         state.remember(key, RememberedItem::Event(event), self.most);
@@ -269,7 +296,7 @@ impl KnownConversations {
             }
             let until = repeated.as_ref().map_or(deadline, |(_, until)| *until);
             known = match tokio::time::timeout_at(until, events.next()).await {
-                Ok(Ok(event)) => Some(event).filter(|it| it.turn_id.as_deref() == Some(turn_id)),
+                Ok(Ok(event)) => Some(event).filter(|event| event.is_outcome_of(turn_id)),
                 // So much was said meanwhile that it may have been among it.
                 Ok(Err(RecvError::Lagged(_))) => self.outcome(key, turn_id),
                 Ok(Err(RecvError::Closed)) => return None,
@@ -327,139 +354,4 @@ impl RememberedItem {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn event(number: usize, kind: EventKind, turn_id: &str) -> ConversationEvent {
-        ConversationEvent {
-            id: number.to_string(),
-            kind,
-            turn_id: Some(turn_id.to_owned()),
-            json: format!("{{\"number\":{number}}}").into(),
-        }
-    }
-
-    fn key(id: &str) -> ConversationKey {
-        ("default".to_owned(), id.to_owned())
-    }
-
-    fn block<T>(future: impl Future<Output = T>) -> T {
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
-        runtime.block_on(future)
-    }
-
-    #[test]
-    fn a_turn_is_written_once_until_it_ends() {
-        let known = KnownConversations::new(10);
-        let c = key("c");
-        assert!(known.write(&c, "t") && !known.write(&c, "t") && known.write(&c, "u"));
-        assert!(known.write(&key("d"), "t"), "of another conversation");
-        known.unwrite(&c, "u");
-        assert!(known.write(&c, "u"), "it was not");
-        known.note(c.clone(), event(1, EventKind::DeadLetter, "t"));
-        assert!(known.outcome(&c, "t").is_some() && !known.is_open(&c, "t"));
-        assert!(known.write(&c, "t"), "it may be tried again");
-        assert_eq!(known.outcome(&c, "t"), None, "and is");
-        known.note(c.clone(), event(2, EventKind::Response, "t"));
-        known.note(c.clone(), event(3, EventKind::Repeated, "t"));
-        assert_eq!(known.outcome(&c, "t"), Some(event(2, EventKind::Response, "t")));
-        known.note(c.clone(), event(4, EventKind::Repeated, "v"));
-        assert_eq!(known.outcome(&c, "v"), Some(event(4, EventKind::Repeated, "v")));
-    }
-
-    #[test]
-    fn the_oldest_are_forgotten_and_nothing_is_left_of_a_conversation() {
-        let known = KnownConversations::new(3);
-        for number in 0..10 {
-            let turn_id = number.to_string();
-            known
-                .note(key(&(number % 5).to_string()), event(number, EventKind::Response, &turn_id));
-        }
-        let state = known.lock();
-        assert_eq!((state.conversations.len(), state.order.len()), (3, 3));
-        assert!(state.listened.is_empty());
-        drop(state);
-        assert_eq!(known.outcome(&key("1"), "6"), None);
-        assert!(known.outcome(&key("4"), "9").is_some());
-    }
-
-    #[test]
-    fn who_listens_hears_what_came_after_and_what_comes() {
-        let known = Arc::new(KnownConversations::new(10));
-        for number in 0..3 {
-            known.note(key("c"), event(number, EventKind::Response, "t"));
-        }
-        let (missed, mut events) = known.listen(&key("c"), Some("1"));
-        assert_eq!(missed, [event(2, EventKind::Response, "t")]);
-        assert_eq!(known.listen(&key("c"), Some("lost")).0, []);
-        known.note(key("d"), event(3, EventKind::Response, "t"));
-        known.note(key("c"), event(4, EventKind::Response, "t"));
-        assert_eq!(block(events.next()).unwrap().id, "4");
-        assert_eq!(known.lock().listened.len(), 1, "the others have gone");
-        (0..300).for_each(|at| known.note(key("c"), event(at, EventKind::Response, "t")));
-        assert!(matches!(block(events.next()), Err(RecvError::Lagged(_))), "too slow");
-        drop(events);
-        assert!(known.lock().listened.is_empty());
-    }
-
-    #[test]
-    fn desks_hear_who_waits_and_can_ask() {
-        let known = Arc::new(KnownConversations::new(2));
-        let hands = |number: usize, waits: bool| ConversationEvent {
-            turn_id: None,
-            ..event(number, EventKind::Conversation { waits }, "")
-        };
-        let (_, mut desk) = known.listen(&desks_of("default"), None);
-        known.note_old(&key("old"), &hands(1, true));
-        known.note(key("c"), hands(2, true));
-        known.note(("other".to_owned(), "c".to_owned()), hands(3, true));
-        let waiting =
-            || known.waiting("default").iter().map(|it| it.to_string()).collect::<Vec<_>>();
-        assert_eq!(waiting(), ["{\"number\":2}"], "two are kept, and the oldest went");
-        known.note(key("c"), hands(4, false));
-        assert!(waiting().is_empty() && known.waiting("other").len() == 1);
-        let heard = [block(desk.next()).unwrap().id, block(desk.next()).unwrap().id];
-        assert_eq!(heard, ["2", "4"], "of its tenant, and nothing old");
-        let state = known.lock();
-        assert_eq!((state.waiting.records.len(), state.waiting.places.len()), (1, 1));
-    }
-
-    #[test]
-    fn the_first_outcome_may_be_read_behind_that_of_a_repeat() {
-        let known = Arc::new(KnownConversations::new(10));
-        let c = key("c");
-        known.note(c.clone(), event(0, EventKind::Repeated, "t"));
-        let waited = block(async {
-            let waiting = known.wait(&c, "t", Duration::from_secs(60));
-            let reading = async {
-                tokio::task::yield_now().await;
-                known.note(c.clone(), event(1, EventKind::Response, "t"));
-            };
-            tokio::join!(waiting, reading).0
-        });
-        assert_eq!(waited, Some(event(1, EventKind::Response, "t")));
-        known.note(c.clone(), event(2, EventKind::Repeated, "u"));
-        let waited = block(known.wait(&c, "u", Duration::from_millis(1)));
-        assert_eq!(waited, Some(event(2, EventKind::Repeated, "u")), "it is all that is known");
-    }
-
-    #[test]
-    fn an_outcome_is_waited_for_and_not_for_ever() {
-        let known = Arc::new(KnownConversations::new(1));
-        let late = block(known.wait(&key("c"), "t", Duration::from_millis(1)));
-        assert_eq!(late, None);
-        let writer = Arc::clone(&known);
-        let waited = block(async {
-            let key_of_c = key("c");
-            let waiting = known.wait(&key_of_c, "t", Duration::from_secs(60));
-            let writing = async {
-                tokio::task::yield_now().await;
-                writer.note(key("c"), event(0, EventKind::Response, "other"));
-                writer.note(key("c"), event(1, EventKind::Response, "t"));
-                writer.note(key("x"), event(2, EventKind::Response, "t"));
-            };
-            tokio::join!(waiting, writing).0
-        });
-        assert_eq!(waited, Some(event(1, EventKind::Response, "t")));
-    }
-}
+mod tests;

@@ -1,36 +1,50 @@
 //! What happens in a conversation, as server-sent events.
 
 use std::convert::Infallible;
+use std::future::ready;
 use std::sync::Arc;
 use std::time::Duration;
 
-use axum::extract::{Path, State};
+use axum::extract::{Path, Query, State};
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::sse::{Event as Sse, KeepAlive};
 use axum::response::{IntoResponse, Response};
 use futures_util::StreamExt as _;
 use futures_util::stream;
+use serde::Deserialize;
 use serde_json::{Value, json};
 
 use crate::access::AdmittedCaller;
-use crate::conversations::{ConversationEvent, ConversationKey, desks_of};
+use crate::conversations::{ConversationEvent, ConversationKey, EventKind, desks_of};
 use crate::failure::{RequestFailure, answer};
 use crate::turns::Gateway;
 
 /// How often a silent stream says that it is there, so that nothing between takes it for dead.
 pub(crate) const SIGN_OF_LIFE: Duration = Duration::from_secs(15);
 
+/// What a reader of events asks for.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub(crate) struct EventsQuery {
+    /// Also for what a language model is writing, before it is committed.
+    pub(crate) partials: bool,
+    /// For what came behind the event with this id.
+    pub(crate) after: Option<String>,
+}
+
 /// `GET /v1/conversations/{id}/events`: what is committed from now on, or behind `Last-Event-ID`. A
 /// reader that is too slow is cut off, and may come again with the last id that it saw.
 pub(crate) async fn get(
     State(gateway): State<Arc<Gateway>>,
     Path(conversation): Path<String>,
+    Query(EventsQuery { partials, after }): Query<EventsQuery>,
     headers: HeaderMap,
 ) -> Result<Response, RequestFailure> {
     let admitted = gateway.access.admit(&headers)?;
-    let after = headers.get("last-event-id").and_then(|id| id.to_str().ok());
+    // A client that comes again has it from the stream, and the query from its first request.
+    let seen = headers.get("last-event-id").and_then(|id| id.to_str().ok());
     let key = (admitted.caller.tenant.clone(), conversation);
-    Ok(streamed(&gateway, admitted, &key, after))
+    Ok(streamed(&gateway, admitted, &key, seen.or(after.as_deref()), partials))
 }
 
 /// `GET /v1/waiting`: the conversations whose users wait for an agent, the longest wait first.
@@ -52,7 +66,7 @@ pub(crate) async fn of_desk(
 ) -> Result<Response, RequestFailure> {
     let admitted = admit_desk(&gateway, &headers)?;
     let key = desks_of(&admitted.caller.tenant);
-    Ok(streamed(&gateway, admitted, &key, None))
+    Ok(streamed(&gateway, admitted, &key, None, false))
 }
 
 fn admit_desk(gateway: &Gateway, headers: &HeaderMap) -> Result<AdmittedCaller, RequestFailure> {
@@ -65,17 +79,25 @@ fn streamed(
     admitted: AdmittedCaller,
     key: &ConversationKey,
     after: Option<&str>,
+    partials: bool,
 ) -> Response {
     let (missed, listener) = gateway.conversations.listen(key, after);
     // The request counts among the tenant's as long as the stream is open.
     let coming = stream::unfold((listener, admitted), async |(mut listener, admitted)| {
         listener.next().await.ok().map(|event| (event, (listener, admitted)))
     });
-    let events = stream::iter(missed).chain(coming).map(|event| Ok::<_, Infallible>(sse(&event)));
+    let events = stream::iter(missed).chain(coming);
+    let wanted = events.filter(move |event| ready(partials || event.kind != EventKind::Partial));
+    let events = wanted.map(|event| Ok::<_, Infallible>(sse(&event)));
     let keep = KeepAlive::new().interval(SIGN_OF_LIFE);
     axum::response::Sse::new(events).keep_alive(keep).into_response()
 }
 
 fn sse(event: &ConversationEvent) -> Sse {
-    Sse::default().id(&event.id).event(event.kind.name()).data(&*event.json)
+    let told = match event.kind {
+        // Nothing can be read on behind what is not kept.
+        EventKind::Partial => Sse::default(),
+        _ => Sse::default().id(&event.id),
+    };
+    told.event(event.kind.name()).data(&*event.json)
 }

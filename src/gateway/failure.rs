@@ -11,6 +11,8 @@ pub(crate) enum RequestFailure {
     Unknown,
     #[error("this token is a front end's; only an agent desk's may do that")]
     NotAnAgent,
+    #[error("pages of this origin may not ask (gateway.allowed_origins)")]
+    ForeignPage,
     #[error("too many requests of this tenant at a time (gateway.max_requests_per_tenant)")]
     TooMany,
     #[error("{0}")]
@@ -27,7 +29,7 @@ impl RequestFailure {
     pub(crate) fn status(&self) -> StatusCode {
         match self {
             Self::Unknown => StatusCode::UNAUTHORIZED,
-            Self::NotAnAgent => StatusCode::FORBIDDEN,
+            Self::NotAnAgent | Self::ForeignPage => StatusCode::FORBIDDEN,
             Self::TooMany => StatusCode::TOO_MANY_REQUESTS,
             Self::Unfit(_) => StatusCode::BAD_REQUEST,
             Self::NoTurn => StatusCode::NOT_FOUND,

@@ -33,6 +33,9 @@ pub(crate) fn follow(
         }
         for record in follower.poll(WAIT)? {
             match event(topic, &record) {
+                Some((key, partial)) if topic == Topic::Partials => {
+                    conversations.pass_on(&key, partial);
+                }
                 Some((key, event)) if record.time_ms < Some(since_ms) => {
                     conversations.note_old(&key, &event);
                 }
@@ -57,6 +60,7 @@ pub(crate) fn event(topic: Topic, record: &Record) -> Option<(ConversationKey, C
                 serde_json::from_slice(record.value.as_deref()?).ok()?;
             let kind = match topic {
                 Topic::Responses => EventKind::Response,
+                Topic::Partials => EventKind::Partial,
                 Topic::Conversations => EventKind::Conversation {
                     waits: value.get("holder").is_some_and(|holder| holder == "waiting"),
                 },
@@ -73,7 +77,7 @@ pub(crate) fn event(topic: Topic, record: &Record) -> Option<(ConversationKey, C
     let key = (tenant, text("conversation_id")?);
     let turn_id = text("turn_id");
     let mut told = Map::new();
-    if !matches!(kind, EventKind::Conversation { .. }) {
+    if !matches!(kind, EventKind::Conversation { .. } | EventKind::Partial) {
         told.insert("outcome".to_owned(), kind.name().into());
     }
     told.extend(value);
@@ -159,6 +163,13 @@ mod tests {
             (("harbour".into(), "c-7".into()), EventKind::Conversation { waits: true }, None)
         );
         assert_eq!(value["holder"], "waiting");
+        let partial = r#"{"schema_version":1,"conversation_id":"c","turn_id":"t","text":"so far"}"#;
+        let (key, kind, turn_id, value) = told(Topic::Partials, &record(partial)).unwrap();
+        assert_eq!(
+            (key.1.as_str(), kind, turn_id.as_deref()),
+            ("c", EventKind::Partial, Some("t"))
+        );
+        assert_eq!(value, serde_json::from_str::<Value>(partial).unwrap());
         assert_eq!(told(Topic::Recorded, &record("{}")), None);
         assert_eq!(told(Topic::Responses, &Record::default()), None);
     }

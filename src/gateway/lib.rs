@@ -14,7 +14,7 @@
 //! which the engine remembers.
 //!
 //! Reading order is the order of a request: [`server`], `access`, `turns` and `chat`, `writing`,
-//! `conversations`, `following`, `events`; and `webhook`, which calls others.
+//! `conversations`, `following`, `events` and `socket`; and `webhook`, which calls others.
 
 mod access;
 mod chat;
@@ -24,6 +24,7 @@ mod events;
 mod failure;
 mod following;
 pub mod server;
+mod socket;
 mod turns;
 mod webhook;
 mod writing;

@@ -11,6 +11,7 @@ use std::time::Duration;
 use axum::Router;
 use axum::extract::DefaultBodyLimit;
 use axum::http::{HeaderName, HeaderValue, Method, header};
+use axum::middleware::from_fn_with_state;
 use axum::response::IntoResponse;
 use axum::routing::{get, post};
 use tokio::net::TcpListener;
@@ -21,21 +22,22 @@ use turnstream_log::{Follower, LogError, Topic};
 use turnstream_ports::partitioner::Partitioner;
 use turnstream_schemas::ScopeKind;
 
-use crate::access::Access;
+use crate::access::{Access, refuse_foreign_pages};
 use crate::config::{GatewayConfig, GatewayRefused};
 use crate::conversations::KnownConversations;
 use crate::following::follow;
 use crate::turns::{self, Gateway};
 use crate::webhook::Webhook;
 use crate::writing::{OpenWriter, TurnWriting, write_all};
-use crate::{chat, events};
+use crate::{chat, events, socket};
 
 /// How often the server looks whether it is to stop.
 const LOOK: Duration = Duration::from_millis(100);
 
 /// The gateway's side of the log.
 pub struct GatewayTopics {
-    /// The topics of outcomes, from `since_ms` on, and the whole topic of conversations.
+    /// The topics of outcomes, from `since_ms` on, the whole topic of conversations, and the topic of partial
+    /// responses from now on, where they are passed on.
     pub outcomes: Vec<(Topic, Box<dyn Follower>)>,
     /// The log's time from which on outcomes are remembered, in milliseconds since 1970.
     pub since_ms: i64,
@@ -118,6 +120,7 @@ pub fn serve(
         writing: TurnWriting(sender),
         scope,
         wait: Duration::from_millis(config.wait_ms),
+        max_body_bytes: config.max_body_bytes,
     });
     let served = runtime.block_on(async {
         let listener = TcpListener::from_std(listener)?;
@@ -165,9 +168,9 @@ async fn described() -> impl IntoResponse {
 fn routes(config: &GatewayConfig, gateway: Arc<Gateway>) -> Router {
     let origins: Vec<HeaderValue> =
         config.allowed_origins.iter().filter_map(|origin| origin.parse().ok()).collect();
-    let named =
-        [HeaderName::from_static("x-conversation-id"), HeaderName::from_static("last-event-id")];
+    let named = ["x-conversation-id", "last-event-id", "prefer"].map(HeaderName::from_static);
     let headers = [header::AUTHORIZATION, header::CONTENT_TYPE].into_iter().chain(named);
+    let allowed = Arc::new(config.allowed_origins.clone());
     let cors = CorsLayer::new()
         .allow_origin(origins)
         .allow_methods([Method::GET, Method::POST])
@@ -176,6 +179,7 @@ fn routes(config: &GatewayConfig, gateway: Arc<Gateway>) -> Router {
         .route("/v1/conversations/{conversation}/turns", post(turns::post))
         .route("/v1/conversations/{conversation}/turns/{turn}", get(turns::get))
         .route("/v1/conversations/{conversation}/events", get(events::get))
+        .route("/v1/conversations/{conversation}/socket", get(socket::get))
         .route("/v1/conversations/{conversation}/{directive}", post(turns::direct))
         .route("/v1/waiting", get(events::waiting))
         .route("/v1/waiting/events", get(events::of_desk))
@@ -183,6 +187,7 @@ fn routes(config: &GatewayConfig, gateway: Arc<Gateway>) -> Router {
         .route("/v1/models", get(chat::models))
         .route("/openapi.json", get(described))
         .layer(DefaultBodyLimit::max(config.max_body_bytes))
+        .layer(from_fn_with_state(allowed, refuse_foreign_pages))
         .layer(cors)
         .with_state(gateway)
 }

@@ -24,6 +24,8 @@ pub(crate) struct Gateway {
     pub(crate) writing: TurnWriting,
     pub(crate) scope: ScopeKind,
     pub(crate) wait: Duration,
+    /// Most bytes of a turn.
+    pub(crate) max_body_bytes: usize,
 }
 
 /// A record that is to have an outcome.
@@ -37,12 +39,39 @@ pub(crate) struct SentRecord {
 }
 
 impl Gateway {
-    /// Writes the record, unless it was written or has an outcome, and waits for that. `None` if it does not
-    /// come in time.
+    /// Writes the record, and answers with its outcome, unless the client does not wait for it.
+    async fn answer(
+        self: &Arc<Self>,
+        sent: &SentRecord,
+        headers: &HeaderMap,
+    ) -> Result<Response, RequestFailure> {
+        let outcome = match waits_not(headers) {
+            true => self.write(sent).await?,
+            false => self.send(sent).await?,
+        };
+        Ok(outcome_or_place(outcome, sent))
+    }
+
+    /// [Writes](Self::write) the record, and waits for its outcome. `None` if that does not come in time.
     ///
     /// # Errors
     /// The log does not take the record.
     pub(crate) async fn send(
+        self: &Arc<Self>,
+        sent: &SentRecord,
+    ) -> Result<Option<ConversationEvent>, RequestFailure> {
+        let SentRecord { conversation, turn_id, .. } = sent;
+        match self.write(sent).await? {
+            None => Ok(self.conversations.wait(conversation, turn_id, self.wait).await),
+            known => Ok(known),
+        }
+    }
+
+    /// Writes the record, unless it was written or has an outcome, which it returns.
+    ///
+    /// # Errors
+    /// The log does not take the record.
+    pub(crate) async fn write(
         self: &Arc<Self>,
         sent: &SentRecord,
     ) -> Result<Option<ConversationEvent>, RequestFailure> {
@@ -65,7 +94,7 @@ impl Gateway {
             });
             written.await.unwrap_or(Err(RequestFailure::NotWritten))?;
         }
-        Ok(self.conversations.wait(conversation, turn_id, self.wait).await)
+        Ok(None)
     }
 
     /// A turn as the log gets it, for this caller. It gets an id, if it has none.
@@ -120,14 +149,26 @@ pub(crate) async fn post(
     body: Bytes,
 ) -> Result<Response, RequestFailure> {
     let admitted = gateway.access.admit(&headers)?;
-    let mut value = object(&body)?;
+    let sent = gateway.sent(&admitted.caller, turn(&conversation, &body)?)?;
+    gateway.answer(&sent, &headers).await
+}
+
+/// The turn in a body.
+///
+/// # Errors
+/// It is none.
+pub(crate) fn turn(conversation: &str, body: &[u8]) -> Result<Turn, RequestFailure> {
+    let mut value = object(body)?;
     value["conversation_id"] = conversation.into();
     let speaker = value.get("speaker").cloned().unwrap_or_else(|| "user".into());
     value["speaker"] = speaker;
-    let turn: Turn = serde_json::from_value(value).map_err(|error| unfit(&error))?;
-    let sent = gateway.sent(&admitted.caller, turn)?;
-    let outcome = gateway.send(&sent).await?;
-    Ok(outcome_or_place(outcome, &sent))
+    serde_json::from_value(value).map_err(|error| unfit(&error))
+}
+
+/// Whether the client wants to hear no more than that the turn is on the log (RFC 7240).
+fn waits_not(headers: &HeaderMap) -> bool {
+    let wishes = headers.get_all("prefer").iter().filter_map(|wish| wish.to_str().ok());
+    wishes.flat_map(|wish| wish.split([',', ';'])).any(|wish| wish.trim() == "respond-async")
 }
 
 /// `POST /v1/conversations/{id}/takeover` and `…/release`: a directive.
@@ -163,8 +204,7 @@ pub(crate) async fn direct(
         gateway.writing.write(&sent.log_key, sent.value.clone()).await?;
         return Ok(outcome_or_place(None, &sent));
     }
-    let outcome = gateway.send(&sent).await?;
-    Ok(outcome_or_place(outcome, &sent))
+    gateway.answer(&sent, &headers).await
 }
 
 /// `GET /v1/conversations/{id}/turns/{turn}`: what became of a turn.
@@ -235,6 +275,29 @@ pub(crate) fn unfit(error: &serde_json::Error) -> RequestFailure {
 }
 
 #[cfg(test)]
+pub(crate) mod testing {
+    use std::sync::mpsc::Receiver;
+
+    use super::*;
+    use crate::config::GatewayConfig;
+    use crate::writing::ToWrite;
+
+    /// A gateway that waits for nothing, and what is to be written.
+    pub(crate) fn gateway(config: &GatewayConfig) -> (Arc<Gateway>, Receiver<ToWrite>) {
+        let (sender, records) = std::sync::mpsc::channel();
+        let gateway = Gateway {
+            access: Access::new(config),
+            conversations: Arc::new(KnownConversations::new(10)),
+            writing: TurnWriting(sender),
+            scope: ScopeKind::Conversation,
+            wait: Duration::from_millis(1),
+            max_body_bytes: config.max_body_bytes,
+        };
+        (Arc::new(gateway), records)
+    }
+}
+
+#[cfg(test)]
 mod tests {
     use super::*;
     use crate::config::GatewayConfig;
@@ -243,14 +306,7 @@ mod tests {
     #[test]
     fn a_turn_whose_client_went_away_can_be_sent_again() {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
-        let (sender, records) = std::sync::mpsc::channel();
-        let gateway = Arc::new(Gateway {
-            access: Access::new(&GatewayConfig::default()),
-            conversations: Arc::new(KnownConversations::new(10)),
-            writing: TurnWriting(sender),
-            scope: ScopeKind::Conversation,
-            wait: Duration::from_millis(1),
-        });
+        let (gateway, records) = testing::gateway(&GatewayConfig::default());
         let caller = Caller { tenant: DEFAULT_TENANT.to_owned(), is_agent: false };
         let mut turn = Turn::new("c", Speaker::User, "hello");
         turn.turn_id = Some("t".into());
@@ -275,5 +331,16 @@ mod tests {
             assert_eq!(gateway.send(&sent).await.unwrap(), Some(held));
             assert!(records.try_recv().is_err(), "what ended is not written again");
         });
+    }
+
+    #[test]
+    fn a_client_may_not_want_to_wait() {
+        let waits = |wish: &str| {
+            let mut headers = HeaderMap::new();
+            headers.insert("prefer", wish.parse().unwrap());
+            !waits_not(&headers)
+        };
+        assert!(waits("handling=lenient") && waits("respond-asynchronously"));
+        assert!(!waits("respond-async") && !waits("handling=lenient, respond-async; wait=10"));
     }
 }

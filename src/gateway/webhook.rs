@@ -144,12 +144,7 @@ impl Webhook {
     }
 
     fn call(&self, event: &ConversationEvent) -> Called {
-        let body = format!(
-            "{{\"id\":\"{}\",\"type\":\"{}\",\"data\":{}}}",
-            event.id,
-            event.kind.name(),
-            event.json
-        );
+        let body = event.enveloped();
         let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
         let sent = self
             .agent

@@ -25,6 +25,19 @@ pub(crate) struct ToWrite {
     written: oneshot::Sender<bool>,
 }
 
+#[cfg(test)]
+impl ToWrite {
+    /// What is to be written.
+    pub(crate) fn value(&self) -> &str {
+        &self.value
+    }
+
+    /// Says whether it was.
+    pub(crate) fn is_written(self, is_written: bool) {
+        self.written.send(is_written).unwrap();
+    }
+}
+
 /// Writes records through the thread that runs [`write_all`].
 #[derive(Clone)]
 pub(crate) struct TurnWriting(pub(crate) Sender<ToWrite>);

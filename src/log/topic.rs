@@ -20,6 +20,9 @@ pub enum Topic {
     /// Changes to the knowledge, compacted by key. Its number of partitions is independent of the
     /// other topics.
     Knowledge,
+    /// What language models are writing of responses that are not committed, outside of transactions. Only
+    /// used where `gateway.partials` says so.
+    Partials,
     /// Counts over responses, histories and knowledge, compacted by key. Only `turnstream views`
     /// reads and writes this topic; its number of partitions is independent too.
     Views,
@@ -27,7 +30,7 @@ pub enum Topic {
 
 impl Topic {
     /// All topics.
-    pub const ALL: [Self; 9] = [
+    pub const ALL: [Self; 10] = [
         Self::Turns,
         Self::Responses,
         Self::Traces,
@@ -36,6 +39,7 @@ impl Topic {
         Self::Conversations,
         Self::History,
         Self::Knowledge,
+        Self::Partials,
         Self::Views,
     ];
 
@@ -63,6 +67,7 @@ impl Topic {
             Self::Conversations => "conversations",
             Self::History => "history",
             Self::Knowledge => "knowledge",
+            Self::Partials => "partials",
             Self::Views => "views",
         }
     }

@@ -14,13 +14,13 @@ use crate::kafka::kcat::read_all;
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A gateway, with the port that it took.
-struct Door {
+pub(crate) struct Door {
     process: Engine,
-    port: u16,
+    pub(crate) port: u16,
 }
 
 impl Door {
-    fn open(config: &Path, log: &Path) -> Self {
+    pub(crate) fn open(config: &Path, log: &Path) -> Self {
         let mut process = Engine::start_command("gateway", config, log);
         let since = Instant::now();
         let port = loop {
@@ -66,7 +66,7 @@ impl Door {
         (status, serde_json::from_str(&body).unwrap_or_else(|e| panic!("{e}: {body}")))
     }
 
-    fn say(&self, conversation: &str, id: &str, text: &str) -> (u16, Value) {
+    pub(crate) fn say(&self, conversation: &str, id: &str, text: &str) -> (u16, Value) {
         let path = format!("/v1/conversations/{conversation}/turns");
         self.post(&path, &json!({ "turn_id": id, "text": text }))
     }

@@ -14,7 +14,7 @@ use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use futures_util::stream::{StreamExt, iter};
 use serde_json::{Value, json};
-use tokio::sync::oneshot;
+use tokio::sync::{Semaphore, oneshot};
 
 /// How the model behaves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -28,6 +28,8 @@ pub(crate) enum Script {
     Obeys,
     /// It writes these texts one after the other, the last again and again.
     Writes(&'static [&'static str]),
+    /// It writes this text, but not its end until it is [let](ScriptedServer::go_on).
+    Holds(&'static str),
     /// It answers with this status and body, whatever is asked.
     Says(u16, &'static str),
 }
@@ -39,7 +41,7 @@ pub(crate) struct Seen {
     pub(crate) prompt: String,
 }
 
-type Shared = Arc<(Script, Mutex<Vec<Seen>>)>;
+type Shared = Arc<(Script, Mutex<Vec<Seen>>, Semaphore)>;
 
 /// The server. It ends when this is dropped.
 pub(crate) struct ScriptedServer {
@@ -50,7 +52,7 @@ pub(crate) struct ScriptedServer {
 
 impl ScriptedServer {
     pub(crate) fn start(script: Script) -> Self {
-        let shared: Shared = Arc::new((script, Mutex::default()));
+        let shared: Shared = Arc::new((script, Mutex::default(), Semaphore::new(0)));
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
         let runtime = runtime.expect("a runtime");
         let listener = runtime.block_on(tokio::net::TcpListener::bind("127.0.0.1:0"));
@@ -78,6 +80,11 @@ impl ScriptedServer {
         )
     }
 
+    /// Lets one text that is held be written to its end.
+    pub(crate) fn go_on(&self) {
+        self.shared.2.add_permits(1);
+    }
+
     /// All requests of stages so far. The probe at the start is none: it tells the model nothing.
     pub(crate) fn seen(&self) -> Vec<Seen> {
         self.shared.1.lock().expect("not poisoned").clone()
@@ -99,7 +106,9 @@ async fn answer(State(shared): State<Shared>, body: String) -> Response {
         all.extend((!is_probe).then(|| seen.clone()));
         all.len().saturating_sub(1)
     };
-    let say = |text: &str| if body["stream"] == true { in_pieces(text) } else { say(text) };
+    let streams = body["stream"] == true;
+    let held = Arc::clone(&shared);
+    let say = |text: &str| if streams { in_pieces(text, None) } else { say(text) };
     let chance = crc32fast::hash(seen.prompt.as_bytes()) % 100;
     // A question that is asked again bears the answer that could not be read.
     let is_again = seen.prompt.contains("<<answer ");
@@ -109,6 +118,8 @@ async fn answer(State(shared): State<Shared>, body: String) -> Response {
         }
         _ if is_probe => say("Yes."),
         (Script::Writes(texts), _) => say(texts[number.min(texts.len() - 1)]),
+        (Script::Holds(text), _) if streams => in_pieces(text, Some(held)),
+        (Script::Holds(text), _) => say(text),
         (Script::Obeys, _) => say("BANANA"),
         (Script::Faulty, 0..=3) => StatusCode::INTERNAL_SERVER_ERROR.into_response(),
         (Script::Faulty, 4..=9) if !is_again => say("I should think that it rains."),
@@ -128,7 +139,7 @@ fn say(text: &str) -> Response {
 /// Letters of a piece of a streamed answer.
 const PIECE: usize = 8;
 
-fn in_pieces(text: &str) -> Response {
+fn in_pieces(text: &str, held: Option<Shared>) -> Response {
     let letters: Vec<char> = text.chars().collect();
     let pieces = letters.chunks(PIECE).map(|piece| {
         let content: String = piece.iter().collect();
@@ -136,10 +147,17 @@ fn in_pieces(text: &str) -> Response {
     });
     let last = json!({ "choices": [{ "delta": {}, "finish_reason": "stop" }] }).to_string();
     let events: Vec<String> = pieces.chain([last, "[DONE]".to_owned()]).collect();
+    let last_piece = events.len().saturating_sub(3);
     // Each later than the one before, as from a model that is writing.
-    let events = iter(events).then(|event| async move {
-        tokio::time::sleep(Duration::from_millis(20)).await;
-        Ok::<_, std::convert::Infallible>(Bytes::from(format!("data: {event}\n\n")))
+    let events = iter(events.into_iter().enumerate()).then(move |(at, event)| {
+        let held = held.clone().filter(|_| at == last_piece);
+        async move {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+            if let Some(held) = held {
+                held.2.acquire().await.expect("never closed").forget();
+            }
+            Ok::<_, std::convert::Infallible>(Bytes::from(format!("data: {event}\n\n")))
+        }
     });
     ([("content-type", "text/event-stream")], Body::from_stream(events)).into_response()
 }

@@ -9,6 +9,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crossbeam_channel::{Receiver, Sender};
+use turnstream_operators::flow::TurnContext;
+use turnstream_operators::prompted::ReadAlong;
 use turnstream_ports::model::{
     self, Busy, CallError, Generate, GenerateRequest, Generated, Listener, Model, Reply,
 };
@@ -16,12 +18,10 @@ use turnstream_schemas::InputId;
 
 use turnstream_explain::Asked;
 
-/// A part of the text that a model writes.
-pub(super) struct Piece {
+/// What a model has written of a response so far.
+pub(super) struct TextSoFar {
     /// The turn.
     pub(super) input: InputId,
-    /// The request that it answers. A piece of a later attempt voids the earlier ones.
-    pub(super) attempt: u64,
     pub(super) text: String,
 }
 
@@ -30,7 +30,7 @@ pub(super) struct Piece {
 pub(super) struct Attention(Arc<Shared>);
 
 struct Shared {
-    pieces: Sender<Piece>,
+    written: Sender<TextSoFar>,
     attempts: AtomicU64,
     state: Mutex<State>,
 }
@@ -56,11 +56,23 @@ struct UnderWay {
 type Waiting = Arc<Mutex<Option<Reply<Generated>>>>;
 
 impl Attention {
-    /// Watches no model yet. Also returns the receiver of the pieces.
-    pub(super) fn new() -> (Self, Receiver<Piece>) {
-        let (pieces, told) = crossbeam_channel::unbounded();
-        let shared = Shared { pieces, attempts: AtomicU64::new(0), state: Mutex::default() };
+    /// Watches no model yet. Also returns the receiver of what is written.
+    pub(super) fn new() -> (Self, Receiver<TextSoFar>) {
+        let (written, told) = crossbeam_channel::unbounded();
+        let shared = Shared { written, attempts: AtomicU64::new(0), state: Mutex::default() };
         (Self(Arc::new(shared)), told)
+    }
+
+    /// Hears what is written of each response.
+    pub(super) fn read_along(&self) -> ReadAlong {
+        let written = self.0.written.clone();
+        ReadAlong(Arc::new(move |turn: &TurnContext| {
+            let (input, written) = (turn.input.clone(), written.clone());
+            Listener(Arc::new(move |text: &str| {
+                // The receiver is gone when the chat ends.
+                let _ = written.send(TextSoFar { input: input.clone(), text: text.to_owned() });
+            }))
+        }))
     }
 
     /// Watches a model, under its name in the configuration.
@@ -137,7 +149,7 @@ impl Model<GenerateRequest, Generated> for Watched {
 
     fn ask(
         &self,
-        mut request: GenerateRequest,
+        request: GenerateRequest,
         reply: Reply<Generated>,
     ) -> Result<(), Busy<GenerateRequest, Generated>> {
         let Some(origin) = request.origin.clone() else { return self.model.ask(request, reply) };
@@ -173,14 +185,6 @@ impl Model<GenerateRequest, Generated> for Watched {
             state.asked.push((attempt, input.clone(), asked));
             let reply = Arc::clone(&waiting);
             state.under_way.push(UnderWay { input: input.clone(), reply, _model: answered });
-        }
-        if request.listener.is_some() {
-            let pieces = shared.pieces.clone();
-            request.listener = Some(Listener(Arc::new(move |text: &str| {
-                let piece = Piece { input: input.clone(), attempt, text: text.to_owned() };
-                // The receiver is gone when the chat ends.
-                let _ = pieces.send(piece);
-            })));
         }
         let (attention, to) = (self.attention.clone(), Arc::clone(&waiting));
         let inner = inner.heard("attention", move |answer: &Result<Generated, CallError>| {

@@ -9,7 +9,7 @@ use turnstream_explain::{Asked, Shown, Spoken};
 use turnstream_log::embedded::{EmbeddedLog, partition_of};
 use turnstream_schemas::{EventTime, Outcome, Response, Speaker, Turn};
 
-use super::attention::{Attention, Piece};
+use super::attention::{Attention, TextSoFar};
 use super::view::View;
 use super::{ChatArgs, wording};
 use crate::explain::{shown, words};
@@ -19,7 +19,7 @@ use crate::served::Served;
 pub(super) struct Session {
     served: Served,
     attention: Attention,
-    pieces: Receiver<Piece>,
+    written: Receiver<TextSoFar>,
     /// A turn without words.
     blank: Turn,
     spoken: Spoken,
@@ -37,7 +37,7 @@ impl Session {
         log: EmbeddedLog,
         dependencies: Dependencies,
         attention: Attention,
-        pieces: Receiver<Piece>,
+        written: Receiver<TextSoFar>,
     ) -> anyhow::Result<Self> {
         let mut blank = Turn::new(&args.conversation, Speaker::User, "");
         blank.persona.clone_from(&args.persona);
@@ -50,7 +50,7 @@ impl Session {
             (wording(&dependencies.config), dependencies.config.gate.threshold);
         let served = Served::start(log, dependencies)?;
         let latest = None;
-        Ok(Self { served, attention, pieces, blank, spoken, earlier, latest, wording, threshold })
+        Ok(Self { served, attention, written, blank, spoken, earlier, latest, wording, threshold })
     }
 
     /// The introduction for a person who begins to type.
@@ -75,7 +75,7 @@ impl Session {
         view: &mut View<'_>,
         interrupted: &AtomicBool,
     ) -> anyhow::Result<Outcome> {
-        let Self { served, attention, pieces, blank, spoken, latest, .. } = self;
+        let Self { served, attention, written, blank, spoken, latest, .. } = self;
         let now = EventTime(jiff::Timestamp::now().as_millisecond());
         let mut turn = Turn { text: words.to_owned(), timestamp: Some(now), ..blank.clone() };
         attention.begin();
@@ -85,10 +85,10 @@ impl Session {
         spoken.note_turn(&turn);
         let mut told = false;
         let outcome = served.outcome_while(&input, &mut || {
-            for Piece { attempt, text, .. } in
-                pieces.try_iter().filter(|piece| piece.input == input && !told)
+            for TextSoFar { text, .. } in
+                written.try_iter().filter(|so_far| so_far.input == input && !told)
             {
-                view.piece(attempt, &text)?;
+                view.written(&text)?;
             }
             if !told && interrupted.load(Ordering::Relaxed) {
                 told = true;

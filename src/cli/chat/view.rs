@@ -16,12 +16,8 @@ pub(super) struct View<'out> {
     columns: Option<fn() -> usize>,
     /// The number of columns since the turn began.
     width: Option<usize>,
-    /// The attempt whose text is written.
-    attempt: u64,
-    /// The text of the attempt so far.
+    /// The text so far.
     text: String,
-    /// White space at its end, which is shown only if text follows.
-    space: String,
     /// The number of bytes shown, after breaking lines.
     shown: usize,
 }
@@ -32,9 +28,8 @@ impl<'out> View<'out> {
         colour: bool,
         columns: Option<fn() -> usize>,
     ) -> Self {
-        let (text, space) = (String::new(), String::new());
         let width = columns.map(|columns| columns());
-        Self { out, colour, columns, width, attempt: 0, text, space, shown: 0 }
+        Self { out, colour, columns, width, text: String::new(), shown: 0 }
     }
 
     pub(super) fn is_coloured(&self) -> bool {
@@ -50,27 +45,20 @@ impl<'out> View<'out> {
 
     fn clear(&mut self) {
         self.text.clear();
-        self.space.clear();
         self.shown = 0;
     }
 
-    /// Shows a piece of a response that is being written. If a model starts again after a failed
-    /// attempt, the response starts again too.
-    pub(super) fn piece(&mut self, attempt: u64, piece: &str) -> io::Result<()> {
-        if attempt != self.attempt {
-            self.attempt = attempt;
-            if !self.text.is_empty() {
-                self.end_line()?;
-                self.note("the model begins anew")?;
-            }
+    /// Shows what is written of a response so far. If a model starts again after a failed attempt, the
+    /// response starts again too.
+    pub(super) fn written(&mut self, so_far: &str) -> io::Result<()> {
+        // A response has no white space around it.
+        let so_far = so_far.trim();
+        if !so_far.starts_with(&self.text) {
+            self.end_line()?;
+            self.note("the model begins anew")?;
             self.clear();
         }
-        // A response has no white space around it.
-        let text = std::mem::take(&mut self.space) + piece;
-        let text = if self.text.is_empty() { text.trim_start() } else { &text };
-        let said = text.trim_end();
-        self.space = text[said.len()..].to_owned();
-        self.text.push_str(said);
+        so_far.clone_into(&mut self.text);
         self.show(false)
     }
 

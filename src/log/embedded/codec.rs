@@ -90,6 +90,7 @@ fn code(topic: Topic) -> u8 {
         Topic::Views => 6,
         Topic::Traces => 7,
         Topic::Conversations => 8,
+        Topic::Partials => 9,
     }
 }
 

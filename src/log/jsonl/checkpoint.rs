@@ -155,6 +155,7 @@ impl Checkpoint {
             | Topic::Traces
             | Topic::Conversations
             | Topic::Knowledge
+            | Topic::Partials
             | Topic::Views => None,
         }
     }

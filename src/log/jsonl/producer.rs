@@ -176,6 +176,7 @@ fn line(output: &Output) -> Result<Vec<u8>, LogError> {
         | Topic::Recorded
         | Topic::Conversations
         | Topic::Knowledge
+        | Topic::Partials
         | Topic::Views => output.value.clone().ok_or_else(|| refused("has no value"))?,
     };
     if line.contains(&b'\n') {

@@ -108,8 +108,8 @@ impl Default for KafkaConfig {
     }
 }
 
-/// The names of the topics on the broker. All but `knowledge` and `views` must have the same number
-/// of partitions.
+/// The names of the topics on the broker. All but `knowledge`, `partials` and `views` must have the
+/// same number of partitions.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct KafkaTopics {
@@ -130,6 +130,8 @@ pub struct KafkaTopics {
     pub history: String,
     /// Changes to the knowledge, for every process; compacted. Read if `knowledge.live` is set.
     pub knowledge: String,
+    /// What language models are writing, before it is committed. Used if `gateway.partials` is set.
+    pub partials: String,
     /// Counts over responses, histories and knowledge; compacted. Only `turnstream views` needs it.
     pub views: String,
 }
@@ -146,6 +148,7 @@ impl Default for KafkaTopics {
             conversations: name(Topic::Conversations),
             history: name(Topic::History),
             knowledge: name(Topic::Knowledge),
+            partials: name(Topic::Partials),
             views: name(Topic::Views),
         }
     }
@@ -163,6 +166,7 @@ impl KafkaTopics {
             Topic::Conversations => &self.conversations,
             Topic::History => &self.history,
             Topic::Knowledge => &self.knowledge,
+            Topic::Partials => &self.partials,
             Topic::Views => &self.views,
         }
     }

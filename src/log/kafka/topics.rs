@@ -154,6 +154,7 @@ fn created_partitions(
 pub(super) fn without(topic: Topic) -> &'static str {
     match topic {
         Topic::Knowledge => ", or set `knowledge.live = false` to do without changes to it",
+        Topic::Partials => ", or set `gateway.partials = false` to do without them",
         _ => "",
     }
 }

@@ -1,5 +1,5 @@
-//! An answer's text while its tokens arrive. Stop strings cut it. A listener receives it in pieces
-//! that are valid UTF-8 and that no stop string can take back.
+//! An answer's text while its tokens arrive. Stop strings cut it. A listener receives what is valid UTF-8
+//! and what no stop string can take back.
 
 use turnstream_ports::model::Listener;
 
@@ -65,14 +65,15 @@ impl Text {
     }
 
     fn tell(&mut self, end: usize) {
-        let Some(untold) = self.bytes.get(self.told..end).filter(|untold| !untold.is_empty())
-        else {
+        if end <= self.told {
             return;
-        };
-        if let (Some(listener), Ok(untold)) = (&self.listener, std::str::from_utf8(untold)) {
-            (listener.0)(untold);
         }
         self.told = end;
+        if let (Some(listener), Ok(text)) =
+            (&self.listener, std::str::from_utf8(&self.bytes[..end]))
+        {
+            (listener.0)(text);
+        }
     }
 }
 
@@ -93,12 +94,12 @@ mod tests {
 
     use super::*;
 
-    /// Returns the pieces that a listener receives, and the final text.
+    /// Returns what a listener receives, and the final text.
     fn told(stops: &[&str], pieces: &[&[u8]]) -> (Vec<String>, String) {
         let told = Arc::new(Mutex::new(Vec::new()));
         let tell = Arc::clone(&told);
         let listener =
-            Listener(Arc::new(move |piece: &str| tell.lock().unwrap().push(piece.into())));
+            Listener(Arc::new(move |so_far: &str| tell.lock().unwrap().push(so_far.into())));
         let stops: Vec<String> = stops.iter().map(|stop| (*stop).to_owned()).collect();
         let mut text = Text::new(Some(listener), &stops, true);
         for piece in pieces {
@@ -108,23 +109,23 @@ mod tests {
         }
         let text = text.finish();
         let told = told.lock().unwrap().clone();
-        assert_eq!(told.concat(), text);
+        assert_eq!(told.last(), Some(&text));
         (told, text)
     }
 
     #[test]
     fn characters_are_told_whole_and_the_first_space_is_left_out() {
-        let (pieces, text) = told(&[], &[b" na", &[0xC3], &[0xAF], b"ve", &[0xE2, 0x82]]);
-        assert_eq!(pieces, ["na", "ï", "ve", "\u{FFFD}"]);
+        let (heard, text) = told(&[], &[b" na", &[0xC3], &[0xAF], b"ve", &[0xE2, 0x82]]);
+        assert_eq!(heard, ["na", "naï", "naïve", "naïve\u{FFFD}"]);
         assert_eq!(text, "naïve\u{FFFD}");
     }
 
     #[test]
     fn a_stop_string_ends_the_text_and_nothing_of_it_is_told() {
-        let (pieces, text) =
+        let (heard, text) =
             told(&["\nUser:", "END"], &[b"Hi", b"\nUs", b"er", b"s\nUser", b": no"]);
         assert_eq!(text, "Hi\nUsers");
-        assert_eq!(pieces, ["Hi", "\nUsers"]);
+        assert_eq!(heard, ["Hi", "Hi\nUsers"]);
         assert_eq!(told(&["END"], &[b"a E", b"N"]).1, "a EN");
         assert_eq!(told(&["b", "ab"], &[b"xa", b"b"]).1, "x");
     }

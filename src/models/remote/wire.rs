@@ -203,14 +203,9 @@ pub(super) struct Written {
 }
 
 impl Written {
-    /// Reads an answer, and passes its text to `listener` as it arrives.
+    /// Reads an answer, and tells `listener` its text as it arrives.
     pub(super) async fn read(body: Body<'_>, listener: Option<&Listener>) -> Result<Self, Failure> {
         let (mut written, server) = (Self::default(), body.server());
-        let tell = |text: &str| {
-            if let Some(Listener(tell)) = listener.filter(|_| !text.is_empty()) {
-                tell(text);
-            }
-        };
         if body.is_events() {
             let mut events = Box::pin(body.events());
             let mut done = false;
@@ -220,13 +215,13 @@ impl Written {
                     done = true;
                     break;
                 }
-                written.add(data.as_bytes(), &tell, server)?;
+                written.add(data.as_bytes(), listener, server)?;
             }
             if !done && written.finish.is_none() {
                 return Err(Failure::Cut("the stream ended before the answer did".to_owned()));
             }
         } else {
-            written.add(&body.whole().await?, &tell, server)?;
+            written.add(&body.whole().await?, listener, server)?;
         }
         if !written.refusal.is_empty() {
             return Err(Failure::NoText(format!(
@@ -244,7 +239,12 @@ impl Written {
         Ok(written)
     }
 
-    fn add(&mut self, json: &[u8], tell: &dyn Fn(&str), server: &Server) -> Result<(), Failure> {
+    fn add(
+        &mut self,
+        json: &[u8],
+        listener: Option<&Listener>,
+        server: &Server,
+    ) -> Result<(), Failure> {
         let completion: Completion = serde_json::from_slice(json)
             .map_err(|error| server.malformed("not an answer of a model", &error, json))?;
         if let Some(error) = completion.error {
@@ -260,8 +260,10 @@ impl Written {
             .or(choice.delta)
             .map_or((choice.text, None), |said| (said.content, said.refusal));
         let content = content.unwrap_or_default();
-        tell(&content);
         self.text.push_str(&content);
+        if let Some(Listener(tell)) = listener.filter(|_| !content.is_empty()) {
+            tell(&self.text);
+        }
         self.refusal.push_str(&refusal.unwrap_or_default());
         self.finish = choice.finish_reason.or(self.finish.take());
         let chat = choice.logprobs.as_ref().and_then(|all| all.content.as_ref());

@@ -64,8 +64,8 @@ fn end(view: &mut View<'_>, text: &str) -> io::Result<()> {
 #[test]
 fn a_response_is_seen_as_it_is_written_and_not_twice() {
     let shown = seen(false, |view| {
-        for piece in ["\n ", "Tea ", "", "is", " calmer", ".\n", "\n"] {
-            view.piece(1, piece)?;
+        for end in [2, 6, 6, 8, 15, 17, 18] {
+            view.written(&"\n Tea is calmer.\n\n"[..end])?;
         }
         end(view, "Tea is calmer.")
     });
@@ -77,8 +77,8 @@ fn a_response_is_seen_as_it_is_written_and_not_twice() {
 fn a_terminal_has_lines_that_break_at_words() {
     let columns: Option<fn() -> usize> = Some(|| 20);
     let shown = seen_on(columns, false, |view| {
-        for piece in ["Tea is cal", "mer than cof", "fee", ".\n", "Try it at night."] {
-            view.piece(1, piece)?;
+        for end in [10, 22, 25, 27, 43] {
+            view.written(&"Tea is calmer than coffee.\nTry it at night."[..end])?;
         }
         end(view, "Tea is calmer than coffee.\nTry it at night.")
     });
@@ -95,19 +95,19 @@ fn a_terminal_has_lines_that_break_at_words() {
 #[test]
 fn what_was_written_in_vain_is_told_from_the_response() {
     let begun_anew = seen(false, |view| {
-        view.piece(1, "Cof")?;
-        view.piece(2, "Tea.")?;
+        view.written("Cof")?;
+        view.written("Tea.")?;
         end(view, "Tea.")
     });
     assert_eq!(begun_anew.concat(), "Cof\n(the model begins anew)\nTea.\n");
     let replaced = seen(false, |view| {
-        view.piece(1, "Cof")?;
+        view.written("Cof")?;
         end(view, "Tea.")
     });
     let expected = "Cof\n(what was written was not used; the response is:)\nTea.\n";
     assert_eq!(replaced.concat(), expected);
     let interrupted = seen(false, |view| {
-        view.piece(1, "Cof")?;
+        view.written("Cof")?;
         view.interrupted()?;
         end(view, "Tea.")
     });

@@ -173,8 +173,8 @@ pub(super) fn created_limit(config: &KafkaConfig, topic: Topic) -> Option<usize>
         Topic::Responses | Topic::Traces | Topic::Recorded | Topic::History => client,
         // Batches of the client may be as large as its limit, however small their records.
         Topic::Conversations => client,
-        // Changes and counts are small.
-        Topic::Knowledge | Topic::Views => return None,
+        // Changes, counts and words are small.
+        Topic::Knowledge | Topic::Partials | Topic::Views => return None,
     };
     (needed > TOPIC_LIMIT_BYTES).then_some(needed)
 }

@@ -58,7 +58,8 @@ fn a_request_is_answered_and_read_along() {
     let Tiny { model, metrics, .. } = &tiny(|_| ());
     let told = Arc::new(Mutex::new(String::new()));
     let listening = Arc::clone(&told);
-    let listener = Listener(Arc::new(move |piece: &str| listening.lock().unwrap().push_str(piece)));
+    let listener =
+        Listener(Arc::new(move |so_far: &str| *listening.lock().unwrap() = so_far.to_owned()));
     let asked = GenerateRequest { listener: Some(listener), ..request("Hello") };
     let answer = ask(&**model, asked).unwrap();
     assert_eq!(*told.lock().unwrap(), answer.text);
@@ -149,7 +150,7 @@ fn an_answer_ends_at_a_stop_string_and_says_how_sure_it_was() {
     assert_ne!(stopped.confidence.unwrap().kind, usual.confidence.unwrap().kind);
 }
 
-/// A request whose listener calls `on_piece` at the first piece of the answer.
+/// A request whose listener calls `on_piece` whenever more of the answer is written.
 fn listening(on_piece: impl Fn() + Send + Sync + 'static) -> GenerateRequest {
     let listener = Listener(Arc::new(move |_: &str| on_piece()));
     GenerateRequest { listener: Some(listener), max_tokens: 1_000, ..request("Hello") }

@@ -144,6 +144,9 @@ pub struct Busy<Q, A> {
     pub reply: Reply<A>,
 }
 
+/// How the message of [`CallError::Unasked`] begins.
+pub const UNASKED: &str = "no language model was asked";
+
 /// Why a model gave no answer.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
 #[serde(rename_all = "snake_case")]
@@ -160,6 +163,9 @@ pub enum CallError {
     /// The model dropped the request without an answer.
     #[error("the model dropped the request without an answer")]
     Dropped,
+    /// Nobody was asked: no answer to the question is recorded, or a limit of questions is reached.
+    #[error("{UNASKED}: {0}", UNASKED = UNASKED)]
+    Unasked(String),
     /// No answer came within the stage's timeout.
     #[error("no answer within {timeout_ms} ms")]
     Timeout {

@@ -212,6 +212,8 @@ impl<T: InFlight> Calls<T> {
             CallError::Empty(_) if asked.question.repeats => {
                 !std::mem::replace(&mut asked.repeated, true)
             }
+            // Nobody will be, the next time.
+            CallError::Unasked(_) => false,
             _ => pending.attempt < self.config.attempts,
         };
         if again {
@@ -225,7 +227,7 @@ impl<T: InFlight> Calls<T> {
             CallError::Timeout { .. } => FaultKind::Timeout,
             CallError::Panic => FaultKind::Panic,
             CallError::Empty(_) => FaultKind::Unfit,
-            CallError::Model(_) | CallError::Dropped => FaultKind::Error,
+            CallError::Model(_) | CallError::Dropped | CallError::Unasked(_) => FaultKind::Error,
         };
         let reason = format!(
             "model `{}`, attempt {} of {}: {error}",

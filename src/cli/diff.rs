@@ -12,6 +12,7 @@ use minijinja::value::{Serde, Value};
 use minijinja::{Environment, context};
 use serde::Serialize;
 use turnstream_console::{Exit, print_json};
+use turnstream_explain::{Shown, tree};
 use turnstream_formats::Format;
 use turnstream_schemas::{Action, FingerprintPart, Response, Stage};
 
@@ -19,7 +20,7 @@ use crate::logged::{LoggedPart, ServiceLog};
 use crate::responses::each_response;
 use crate::teach::utterances;
 
-mod comparison;
+pub(crate) mod comparison;
 mod limit;
 
 use comparison::{ComparedResponse, ResponseDifference, Said};
@@ -29,6 +30,10 @@ const PAGE: &str = include_str!("diff/report.html");
 
 /// Turns on the page.
 const ON_PAGE: usize = 1_000;
+/// Pieces of evidence that were not selected, in each path on the page.
+const NOT_SELECTED: usize = 3;
+/// Columns of a path on the page.
+const COLUMNS: usize = 70;
 
 /// Compare two replays of one log: which turns differ, from which stage on, and what users get.
 ///
@@ -162,6 +167,31 @@ fn write(path: &Path, bytes: &[u8]) -> anyhow::Result<()> {
     std::fs::write(path, bytes).with_context(|| format!("cannot write {}", path.display()))
 }
 
+impl ReplayDiffArgs {
+    /// Passes on the responses of A, of which `is_meant` says which may be left out.
+    fn each_of_a(
+        &self,
+        is_meant: impl Fn(&str) -> bool,
+        mut take: impl FnMut(Response),
+    ) -> anyhow::Result<()> {
+        match &self.from_log {
+            None => each_response(&self.a, |_, response| take(response))?,
+            Some(config) => ServiceLog::open(config)?.each_response(&self.logged, |response| {
+                if is_meant(&name_of(&response)) {
+                    take(response);
+                }
+            })?,
+        }
+        Ok(())
+    }
+
+    /// Where the responses of B are.
+    fn b(&self) -> &Path {
+        // The command line has two files where it has no log.
+        self.b.as_ref().unwrap_or(&self.a)
+    }
+}
+
 fn compare(
     args: &ReplayDiffArgs,
     users: &HashMap<String, String>,
@@ -169,33 +199,23 @@ fn compare(
     // A turn that came twice was answered once, so a name is met once in a file.
     let mut before: HashMap<String, ComparedResponse> = HashMap::new();
     let (mut of_a, mut of_b) = (BTreeSet::new(), BTreeSet::new());
-    let mut take = |response: Response| {
-        note_parts(&response, &mut of_a);
-        before.insert(name_of(&response), ComparedResponse::of(response));
-    };
-    let after = match (&args.from_log, &args.b) {
-        (None, after) => {
-            each_response(&args.a, |_, response| take(response))?;
-            after.as_ref().context("a second file is missing")?
-        }
-        (Some(config), _) => {
-            let mut of_file = HashSet::new();
-            each_response(&args.a, |_, response| _ = of_file.insert(name_of(&response)))?;
-            let log = ServiceLog::open(config)?;
-            log.each_response(&args.logged, |response| {
-                if of_file.contains(&name_of(&response)) {
-                    take(response);
-                }
-            })?;
-            &args.a
-        }
-    };
+    let mut of_file = HashSet::new();
+    if args.from_log.is_some() {
+        each_response(&args.a, |_, response| _ = of_file.insert(name_of(&response)))?;
+    }
+    args.each_of_a(
+        |turn| of_file.contains(turn),
+        |response| {
+            note_parts(&response, &mut of_a);
+            before.insert(name_of(&response), ComparedResponse::of(response));
+        },
+    )?;
     let mut report = DiffReport::default();
     let mut changed = Vec::new();
     let (mut stages, mut sources, mut tenants) =
         (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
     let mut actions: BTreeMap<(Option<Action>, Option<Action>), u64> = BTreeMap::new();
-    each_response(after, |_, response| {
+    each_response(args.b(), |_, response| {
         note_parts(&response, &mut of_b);
         let turn = name_of(&response);
         let Some(a) = before.remove(&turn) else {
@@ -251,7 +271,7 @@ fn compare(
 }
 
 /// The name by which turns are matched.
-fn name_of(response: &Response) -> String {
+pub(crate) fn name_of(response: &Response) -> String {
     format!("{}/{}", response.conversation_id, response.turn_id)
 }
 
@@ -309,6 +329,34 @@ fn print(report: &DiffReport, shown: &[ChangedTurn], out: &mut dyn Write) -> any
     Ok(())
 }
 
+/// A turn on the page, with how its responses came about.
+#[derive(Debug, Serialize)]
+struct ExplainedTurn<'t> {
+    #[serde(flatten)]
+    turn: &'t ChangedTurn,
+    paths: [String; 2],
+}
+
+/// Reads the responses once more, to explain those of these turns.
+fn explained<'t>(
+    args: &ReplayDiffArgs,
+    turns: &'t [ChangedTurn],
+) -> anyhow::Result<Vec<ExplainedTurn<'t>>> {
+    let mut explained: Vec<_> =
+        turns.iter().map(|turn| ExplainedTurn { turn, paths: Default::default() }).collect();
+    let places: HashMap<&str, usize> =
+        turns.iter().enumerate().map(|(at, turn)| (turn.turn.as_str(), at)).collect();
+    let shown = Shown { not_selected: Some(NOT_SELECTED), ..Shown::default() };
+    let mut note = |side: usize, response: Response| {
+        if let Some(at) = places.get(name_of(&response).as_str()) {
+            explained[*at].paths[side] = tree(&response, &shown).render(COLUMNS, false);
+        }
+    };
+    args.each_of_a(|turn| places.contains_key(turn), |response| note(0, response))?;
+    each_response(args.b(), |_, response| note(1, response))?;
+    Ok(explained)
+}
+
 fn page(
     args: &ReplayDiffArgs,
     report: &DiffReport,
@@ -317,11 +365,8 @@ fn page(
     let mut pages = Environment::new();
     pages.add_template("diff.html", PAGE)?;
     let turns = &changed[..changed.len().min(ON_PAGE)];
-    let (a, b) = match (&args.from_log, &args.b) {
-        (Some(log), _) => (log, &args.a),
-        (None, b) => (&args.a, b.as_ref().unwrap_or(&args.a)),
-    };
-    let (a, b) = (a.display().to_string(), b.display().to_string());
-    let (report, turns) = (Value::from(Serde(report)), Value::from(Serde(turns)));
+    let turns = Value::from(Serde(explained(args, turns)?));
+    let a = args.from_log.as_ref().unwrap_or(&args.a).display().to_string();
+    let (b, report) = (args.b().display().to_string(), Value::from(Serde(report)));
     Ok(pages.get_template("diff.html")?.render(context! { a, b, report, turns })?)
 }

@@ -40,6 +40,7 @@ pub mod teach;
 mod tests;
 pub mod transactions;
 pub mod validate;
+pub mod verify;
 pub mod views;
 
 use lab::HandedOver;
@@ -97,6 +98,8 @@ pub enum Command {
     Replay(replay::ReplayArgs),
     /// Compare two replays of a log.
     Diff(diff::ReplayDiffArgs),
+    /// Derive the responses of a service again, and say which are others.
+    Verify(verify::VerifyArgs),
     /// Show how a response came about.
     Explain(explain::ExplainArgs),
     /// Show the histories that are kept, and why entries left them.
@@ -140,6 +143,7 @@ impl Command {
             Self::New(args) => args.json,
             Self::Teach(args) => args.json(),
             Self::Diff(args) => args.json,
+            Self::Verify(args) => args.json,
             Self::DeadLetters(args) => args.json(),
             Self::Explain(args) => args.json,
             Self::Replay(args) => args.json,
@@ -174,6 +178,7 @@ impl Command {
             Self::Demo(args) => demo::execute(args, out).map(|()| Exit::Success),
             Self::Chat(args) => chat::execute(args, out).map(|()| Exit::Success),
             Self::Diff(args) => diff::execute(args, out),
+            Self::Verify(args) => verify::execute(args, out),
             Self::DeadLetters(args) => dead_letters::execute(args, out),
             Self::Explain(args) => explain::execute(args, out).map(|()| Exit::Success),
             Self::New(args) => new::execute(args, out).map(|()| Exit::Success),

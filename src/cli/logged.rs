@@ -1,9 +1,10 @@
 //! What a service has read and answered, as its log holds it. Nothing is written, and no group is joined.
 //!
-//! Partitions are read one after the other, each from its oldest record or from a time on to the end that it
-//! has when it is opened, so that two readings of what does not grow give the same records.
+//! Partitions are read one after the other, each from its oldest record or from a time on to an end that is known
+//! before, so that two readings to the same ends give the same records.
 
-use std::collections::{HashMap, HashSet, VecDeque};
+use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
+use std::fmt::{self, Display, Formatter};
 use std::path::Path;
 use std::str::FromStr;
 use std::time::Duration;
@@ -64,7 +65,7 @@ pub(crate) struct LoggedPart {
     /// Turns since then: a time as 2026-11-26T08:00:00Z, or how long ago, as 2h or 30m.
     #[arg(long, value_name = "TIME", value_parser = moment, requires = "from_log")]
     pub(crate) since: Option<Timestamp>,
-    /// Turns until then. Give it where the log goes on and a replay may have to be resumed.
+    /// Turns until then.
     #[arg(long, value_name = "TIME", value_parser = moment, requires = "from_log")]
     pub(crate) until: Option<Timestamp>,
     /// Only this conversation; may be given several times.
@@ -97,6 +98,30 @@ impl LoggedPart {
             (_, None) => true,
             (of, Some(share)) => of.is_some_and(|of| share.has(of)),
         }
+    }
+}
+
+/// The ends of partitions, written as `0:17,1:4`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct LogEnds(BTreeMap<i32, i64>);
+
+impl Display for LogEnds {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        let ends = self.0.iter().map(|(partition, end)| format!("{partition}:{end}"));
+        f.write_str(&ends.collect::<Vec<_>>().join(","))
+    }
+}
+
+impl FromStr for LogEnds {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let end = |of: &str| {
+            let (partition, end) = of.split_once(':')?;
+            Some((partition.parse().ok()?, end.parse().ok()?))
+        };
+        let ends: Option<_> = text.split(',').map(end).collect();
+        ends.map(Self).ok_or_else(|| format!("`{text}` are no ends of partitions, as 0:17,1:4"))
     }
 }
 
@@ -162,11 +187,17 @@ impl ServiceLog {
         &self.turns
     }
 
-    fn partitions(&self) -> Result<i32, LogError> {
-        match &self.source {
-            LogSource::Kafka(config) => kafka::partitions(config, Topic::Turns),
-            LogSource::Embedded(log) => Ok(log.partitions()),
-        }
+    /// The ends of the partitions of turns at this moment.
+    ///
+    /// # Errors
+    /// The log cannot be reached.
+    pub(crate) fn ends(&self) -> Result<LogEnds, LogError> {
+        Ok(LogEnds(match &self.source {
+            LogSource::Kafka(config) => kafka::ends_of(config, Topic::Turns)?,
+            LogSource::Embedded(log) => {
+                (0..log.partitions()).map(|of| (of, log.end(Topic::Turns, of))).collect()
+            }
+        }))
     }
 
     /// The committed records of a partition, in the order of their offsets.
@@ -187,32 +218,28 @@ impl ServiceLog {
         Ok(PartitionRecords { source, read: VecDeque::new() })
     }
 
-    /// The inputs, as a replay takes them. With `answers` each answered turn has what was said to the user, and
-    /// echoes of it are left out.
-    ///
-    /// # Errors
-    /// The log cannot be reached. What fails later is an item.
+    /// The inputs before these ends, as a replay takes them. With `answers` each answered turn has what was said to the user, and
+    /// echoes of it are left out. What fails is an item.
     pub(crate) fn inputs(
         &self,
         part: &LoggedPart,
         answers: bool,
-    ) -> Result<impl Iterator<Item = Result<Record, LogError>> + Send + use<>, LogError> {
+        ends: LogEnds,
+    ) -> impl Iterator<Item = Result<Record, LogError>> + Send + use<> {
         let (log, part) = (self.clone(), part.clone());
-        let partitions = 0..self.partitions()?;
-        let inputs = partitions.flat_map(move |partition| {
-            let read = PartitionInputs::open(&log, partition, &part, answers);
+        let inputs = ends.0.into_iter().flat_map(move |(partition, end)| {
+            let read = PartitionInputs::open(&log, (partition, end), &part, answers);
             let (read, failed) = match read {
                 Ok(read) => (Some(read), None),
                 Err(error) => (None, Some(Err(error))),
             };
             failed.into_iter().chain(read.into_iter().flatten())
         });
-        let numbered = inputs.scan(0, |next, input| {
+        inputs.scan(0, |next, input| {
             let offset = *next;
             *next += i64::from(input.is_ok());
             Some(input.map(|input| Record { partition: jsonl::PARTITION, offset, ..input }))
-        });
-        Ok(numbered)
+        })
     }
 
     /// Passes on every response that was committed, with how it came about where that is on the log.
@@ -231,7 +258,7 @@ impl ServiceLog {
             LogSource::Embedded(_) => true,
         };
         let topics = [traced.then_some(Topic::Traces), Some(Topic::Responses)];
-        for partition in 0..self.partitions()? {
+        for partition in self.ends()?.0.into_keys() {
             // A response without a trace is from a time when there were none.
             let mut taken = HashSet::new();
             for topic in topics.into_iter().flatten() {
@@ -304,6 +331,8 @@ impl Iterator for PartitionRecords {
 /// The inputs of one partition.
 struct PartitionInputs {
     turns: PartitionRecords,
+    /// The offset before which inputs are of interest.
+    end: i64,
     part: LoggedPart,
     topic: String,
     /// What was said to the user, with its id, by the offset of the turn; `None`: not of interest.
@@ -313,7 +342,7 @@ struct PartitionInputs {
 impl PartitionInputs {
     fn open(
         log: &ServiceLog,
-        partition: i32,
+        (partition, end): (i32, i64),
         part: &LoggedPart,
         answers: bool,
     ) -> Result<Self, LogError> {
@@ -332,6 +361,7 @@ impl PartitionInputs {
         });
         Ok(Self {
             turns: log.records(Topic::Turns, partition, since)?,
+            end,
             part: part.clone(),
             topic: log.turns_topic().to_owned(),
             said: said.transpose()?,
@@ -381,6 +411,7 @@ impl Iterator for PartitionInputs {
         loop {
             match self.turns.next()? {
                 Err(error) => return Some(Err(error)),
+                Ok(record) if record.offset >= self.end => return None,
                 Ok(record) => match self.input(record) {
                     Some(input) => return Some(Ok(input)),
                     None => continue,
@@ -401,6 +432,14 @@ mod tests {
         let ago = Timestamp::now().as_millisecond() - ms("2h").expect("a while");
         assert!((7_199_000..7_300_000).contains(&ago), "{ago}");
         assert!(moment("yesterday").is_err());
+    }
+
+    #[test]
+    fn ends_are_read_as_they_are_written() {
+        let ends = LogEnds([(0, 17), (1, 0), (11, 4)].into());
+        assert_eq!(ends.to_string(), "0:17,1:0,11:4");
+        assert_eq!(ends.to_string().parse(), Ok(ends));
+        assert!("0:17,".parse::<LogEnds>().is_err());
     }
 
     #[test]

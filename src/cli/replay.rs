@@ -1,7 +1,7 @@
 //! `turnstream replay`: runs a log of conversations through the dataflow, as fast as possible.
 
 use std::io::{BufRead, Write};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
@@ -20,6 +20,7 @@ use turnstream_engine::tally::Tally;
 use turnstream_formats::{Format, FormatError, LoggedItem, LoggedItems};
 use turnstream_log::jsonl::{self, Records};
 use turnstream_log::{LogError, Record};
+use turnstream_models::budget::AnswersTold;
 use turnstream_models::language::AnswerFiles;
 use turnstream_models::probe;
 use turnstream_operators::history::ResponseSource;
@@ -46,6 +47,7 @@ Examples:
   turnstream replay travel.jsonl.gz --format kdconv --out out.jsonl --annotations --json
   turnstream replay log.jsonl --config prompted.toml --out a.jsonl --record-answers answers.jsonl
   turnstream replay log.jsonl --config prompted.toml --out b.jsonl --answers answers.jsonl
+  turnstream replay log.jsonl --config b.toml --out b.jsonl --answers a.jsonl --max-requests 500
   turnstream replay --from-log prod.toml --since 24h --config next.toml --out next.jsonl
   turnstream replay --from-log prod.toml --sample 5% --out sample.jsonl --history generated
   turnstream replay log.jsonl --out - | head -n 3
@@ -61,7 +63,7 @@ pub struct ReplayArgs {
     pub from_log: Option<PathBuf>,
     /// Which part of it.
     #[command(flatten)]
-    logged: LoggedPart,
+    pub(crate) logged: LoggedPart,
     /// The log's shape.
     #[arg(long, value_enum, value_name = "FORMAT", default_value_t)]
     pub format: Format,
@@ -109,6 +111,36 @@ pub struct ReplayArgs {
     pub json: bool,
 }
 
+impl ReplayArgs {
+    /// A replay of what a service has read, with its own configuration; responses and dead letters go to two
+    /// files.
+    pub(crate) fn of_service(
+        config: &Path,
+        logged: &LoggedPart,
+        answer_files: AnswerFiles,
+        [out, dead_letters]: [PathBuf; 2],
+    ) -> Self {
+        Self {
+            log: None,
+            from_log: Some(config.to_owned()),
+            logged: logged.clone(),
+            format: Format::default(),
+            out: Some(out),
+            out_history: None,
+            out_recorded: None,
+            out_dead_letters: Some(dead_letters),
+            history: ReplayHistory::Recorded,
+            config: Some(config.to_owned()),
+            workers: None,
+            resume: false,
+            timings: false,
+            annotations: false,
+            answer_files,
+            json: false,
+        }
+    }
+}
+
 /// Which replies enter history while a log is replayed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub enum ReplayHistory {
@@ -140,6 +172,9 @@ struct Replayed {
     seconds: f64,
     turns_per_second: f64,
     peak_rss_bytes: Option<u64>,
+    /// How questions to language models were answered, if there are models.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    questions: Option<AnswersTold>,
     /// The comparison with the data set's annotations, if requested.
     #[serde(skip_serializing_if = "Option::is_none")]
     annotations: Option<Annotated>,
@@ -154,6 +189,11 @@ pub fn execute(args: &ReplayArgs, out: &mut dyn Write) -> anyhow::Result<Exit> {
     if args.annotations && !matches!(args.format, Format::Kdconv | Format::Kbp) {
         let what = format!("{} has no annotations that responses are compared with", args.format);
         return Err(Usage::new(what, "leave --annotations out, or replay kdconv or kbp").into());
+    }
+    let AnswerFiles { answers, record_answers, .. } = &args.answer_files;
+    if answers.is_some() && answers == record_answers {
+        let what = "--record-answers would replace the file of --answers";
+        return Err(Usage::new(what, "name another file").into());
     }
     let outputs = Outputs::of(args)?;
     let mut loaded = load_config(args.config.as_deref())?;
@@ -173,6 +213,7 @@ pub fn execute(args: &ReplayArgs, out: &mut dyn Write) -> anyhow::Result<Exit> {
     probe::tell(&dependencies.language_models, &args.answer_files);
     let skipped = Arc::new(AtomicU64::new(0));
     let read = Arc::default();
+    let mut ends = None;
     let (records, progress, name) = match (&args.log, &args.from_log) {
         (Some(file), _) => {
             let progress = Progress::through(file, &read, "turns");
@@ -184,14 +225,16 @@ pub fn execute(args: &ReplayArgs, out: &mut dyn Write) -> anyhow::Result<Exit> {
         (None, config) => {
             let log = ServiceLog::open(config.as_ref().context("no log is given")?)?;
             let progress = Progress::start("turns");
-            let inputs = log.inputs(&args.logged, args.history == ReplayHistory::Recorded)?;
+            let until = ends.insert(outputs.ends(args, &log)?).clone();
+            let answers = args.history == ReplayHistory::Recorded;
+            let inputs = log.inputs(&args.logged, answers, until);
             let counted = progress.clone();
             let records: Records = Box::new(inputs.inspect(move |_| counted.advance()));
             (records, progress, log.turns_topic().to_owned())
         }
     };
     let records = lookahead::with_fragments(records, &dependencies.config.turns);
-    let opening = outputs.opening(args, &dependencies, (name.clone(), records))?;
+    let opening = outputs.opening(args, &dependencies, (name.clone(), ends.as_ref(), records))?;
     let resumed_from = opening.offset();
     progress.begins_here();
     let resumed = args.resume.then_some(resumed_from);
@@ -210,6 +253,7 @@ pub fn execute(args: &ReplayArgs, out: &mut dyn Write) -> anyhow::Result<Exit> {
         topic: name.into(),
         ..dependencies
     };
+    let has_models = !dependencies.language_models.is_empty();
     let stop = signals::stop_on_signals()?;
     let ends = outputs.open(opening)?;
     let started = Instant::now();
@@ -226,6 +270,7 @@ pub fn execute(args: &ReplayArgs, out: &mut dyn Write) -> anyhow::Result<Exit> {
         seconds,
         turns_per_second: tally.inputs as f64 / seconds.max(f64::EPSILON),
         peak_rss_bytes: resident_bytes("VmHWM:"),
+        questions: has_models.then(|| args.answer_files.counts.told()),
         annotations: annotations(args)?,
         tally,
     };
@@ -280,6 +325,13 @@ fn say(replayed: &Replayed, out: &mut dyn Write) -> std::io::Result<()> {
              foreseen facts, {} a fact of the annotation selected",
             replayed.annotations.as_ref().map_or(0, |all| all.annotated_foreseen),
             replayed.annotations.as_ref().map_or(0, |all| all.fact_selected),
+        )?;
+    }
+    if let Some(AnswersTold { recorded, asked, unasked }) = replayed.questions {
+        writeln!(
+            out,
+            "questions to language models: {asked} asked, {recorded} answered as recorded, {unasked} asked \
+             of nobody"
         )?;
     }
     if replayed.skipped > 0 {

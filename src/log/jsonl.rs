@@ -113,7 +113,8 @@ impl Opening {
         begun_with: &BegunWith,
     ) -> Result<Self, ResumeError> {
         let path = sinks.checkpoint.as_deref().unwrap_or(Path::new("-"));
-        let checkpoint = Checkpoint::read(path, begun_with)?;
+        let checkpoint = Checkpoint::read(path)?;
+        checkpoint.check_settings(begun_with)?;
         checkpoint.check_outputs(&sinks)?;
         let marks = Marks::default();
         let mut consumer = JsonlConsumer::new(records, Arc::clone(&marks));

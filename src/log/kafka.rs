@@ -74,9 +74,7 @@ pub use checks::SettingProblem;
 pub use config::{ClientSettings, KafkaConfig, KafkaTopics};
 pub use consumer::KafkaConsumer;
 pub use deliver::{KafkaDelivery, deliver};
-pub use follow::{
-    KafkaFollower, follow, follow_if_there, follow_partition, follow_since, partitions,
-};
+pub use follow::{KafkaFollower, ends_of, follow, follow_if_there, follow_partition, follow_since};
 pub use recovery::KafkaProducer;
 pub use write::{KafkaWriter, publish, redrive, write};
 

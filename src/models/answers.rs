@@ -2,22 +2,27 @@
 //! the file instead of asking the models. A replay then needs no model, and two configurations can
 //! be compared exactly.
 //!
-//! The key of an answer is its input, the stage, the step, the prompt's hash and the model's name
-//! in the configuration. A file holds one answer a line; of two lines with the same key, the later
-//! one counts. Failures are recorded too, and a replay repeats them, because a degraded response
-//! names the stage that failed.
+//! An answer is found by its input, the stage, the step, the prompt's hash and the model's name in the
+//! configuration, if the question is the same as it was, and else by the question alone, since a replay of a
+//! service's log numbers its inputs anew. What has no answer is asked of the model, where that may be
+//! asked. A file holds one answer a line; of two lines with the same key, the later one counts. Failures are
+//! recorded too, and a replay repeats them, because a degraded response names the stage that failed.
 
 use std::collections::HashMap;
 use std::fs::File;
 use std::io::{BufRead, BufReader, BufWriter, Write};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use serde::{Deserialize, Serialize};
+use sha2::{Digest as _, Sha256};
 use turnstream_ports::model::{
     Busy, CallError, Generate, GenerateRequest, Generated, Model, Origin, Reply,
 };
 use turnstream_schemas::{Confidence, ModelUsed, Stage};
+
+use crate::budget::AnswerCounts;
 
 /// An answer: a line of the file.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -39,6 +44,9 @@ pub struct Line {
     pub confidence: Option<Confidence>,
     /// The model that answered.
     pub model: ModelUsed,
+    /// The digest of the question; older files have none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub digest: Option<String>,
     /// The question, if questions are recorded. Replays do not read it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub question: Option<Words>,
@@ -55,6 +63,18 @@ pub struct Words {
 
 /// Identifies an answer.
 type AnswerKey = (String, Stage, Origin);
+
+/// Identifies a question to a model.
+type QuestionKey = (String, Stage, String);
+
+/// The digest of everything in a question that may decide the answer.
+fn digest(request: &GenerateRequest) -> String {
+    let GenerateRequest { system, prompt, max_tokens, temperature, schema, seed, .. } = request;
+    let told = (system, prompt, max_tokens, temperature.to_bits(), schema.as_deref(), seed);
+    // Texts and numbers are JSON.
+    let told = serde_json::to_vec(&told).unwrap_or_default();
+    Sha256::digest(told).iter().take(16).map(|byte| format!("{byte:02x}")).collect()
+}
 
 /// Why answers cannot be recorded or read.
 #[derive(Debug, thiserror::Error)]
@@ -183,12 +203,18 @@ impl Model<GenerateRequest, Generated> for Recorded {
             .prompts
             .then(|| Words { system: request.system.clone(), prompt: request.prompt.clone() });
         let name = self.model.name().to_owned();
+        let digest = Some(digest(&request));
         let reply = reply.heard("recording", move |answer: &Result<Generated, CallError>| {
+            // Somebody may be, another time.
+            if let Err(CallError::Unasked(_)) = answer {
+                return;
+            }
             let failed = answer.as_ref().err().cloned();
             let Generated { text, confidence, model } = answer.clone().unwrap_or_else(|_| {
                 Generated { model: ModelUsed { name, prompt_hash: None }, ..Generated::default() }
             });
-            let line = Line { asked, stage, origin, text, failed, confidence, model, question };
+            let line =
+                Line { asked, stage, origin, text, failed, confidence, model, digest, question };
             if let Err(error) = recording.write(&line) {
                 tracing::error!(path = %recording.path.display(), "an answer is lost: {error}");
             }
@@ -217,10 +243,15 @@ pub fn lines(
     }))
 }
 
+/// What a model answered.
+type RecordedAnswer = Result<Generated, CallError>;
+
 /// Recorded answers, which replace the models that gave them.
 pub struct Answers {
     path: PathBuf,
-    by_key: HashMap<AnswerKey, Result<Generated, CallError>>,
+    /// With the digest of the question, if that is recorded.
+    by_key: HashMap<AnswerKey, (Option<String>, RecordedAnswer)>,
+    by_question: HashMap<QuestionKey, RecordedAnswer>,
 }
 
 impl Answers {
@@ -229,18 +260,36 @@ impl Answers {
     /// # Errors
     /// The file cannot be read, or a line is not an answer.
     pub fn read(path: &Path) -> Result<Arc<Self>, AnswersError> {
-        let mut by_key = HashMap::new();
+        let (mut by_key, mut by_question) = (HashMap::new(), HashMap::new());
         for line in lines(path)? {
-            let Line { asked, stage, origin, text, failed, confidence, model, .. } = line?;
+            let Line { asked, stage, origin, text, failed, confidence, model, digest, .. } = line?;
             let answer = failed.map_or(Ok(Generated { text, confidence, model }), Err);
-            by_key.insert((asked, stage, origin), answer);
+            if let Some(digest) = &digest {
+                by_question.insert((asked.clone(), stage, digest.clone()), answer.clone());
+            }
+            by_key.insert((asked, stage, origin), (digest, answer));
         }
-        Ok(Arc::new(Self { path: path.to_owned(), by_key }))
+        Ok(Arc::new(Self { path: path.to_owned(), by_key, by_question }))
     }
 
-    /// Returns a model that answers with what was recorded for `name`.
-    pub fn of(self: &Arc<Self>, name: &str) -> Arc<Generate> {
-        Arc::new(Answering { name: name.to_owned(), answers: Arc::clone(self) })
+    /// Returns a model that answers with what was recorded for `name`, and asks `otherwise` what was not.
+    pub fn of(
+        self: &Arc<Self>,
+        name: &str,
+        otherwise: Option<Arc<Generate>>,
+        counts: &Arc<AnswerCounts>,
+    ) -> Arc<Generate> {
+        let (answers, counts) = (Arc::clone(self), Arc::clone(counts));
+        Arc::new(Answering { name: name.to_owned(), answers, otherwise, counts })
+    }
+
+    fn find(&self, name: &str, request: &GenerateRequest) -> Option<&RecordedAnswer> {
+        let (name, digest) = (name.to_owned(), digest(request));
+        let key = (name, request.stage, request.origin.clone()?);
+        match self.by_key.get(&key) {
+            Some((was, answer)) if was.as_ref().is_none_or(|was| *was == digest) => Some(answer),
+            _ => self.by_question.get(&(key.0, key.1, digest)),
+        }
     }
 }
 
@@ -248,6 +297,8 @@ impl Answers {
 struct Answering {
     name: String,
     answers: Arc<Answers>,
+    otherwise: Option<Arc<Generate>>,
+    counts: Arc<AnswerCounts>,
 }
 
 impl Model<GenerateRequest, Generated> for Answering {
@@ -260,28 +311,35 @@ impl Model<GenerateRequest, Generated> for Answering {
         request: GenerateRequest,
         reply: Reply<Generated>,
     ) -> Result<(), Busy<GenerateRequest, Generated>> {
-        let GenerateRequest { stage, origin, listener, .. } = request;
-        let key = origin.map(|origin| (self.name.clone(), stage, origin));
-        let answer = key.as_ref().and_then(|key| self.answers.by_key.get(key)).cloned();
-        if let (Some(listener), Some(Ok(answer))) = (listener, &answer) {
-            (listener.0)(&answer.text);
-        }
-        reply.answer(answer.unwrap_or_else(|| {
-            Err(CallError::Model(format!(
+        let Some(answer) = self.answers.find(&self.name, &request).cloned() else {
+            if let Some(model) = &self.otherwise {
+                return model.ask(request, reply);
+            }
+            self.counts.unasked.fetch_add(1, Ordering::Relaxed);
+            reply.answer(Err(CallError::Unasked(format!(
                 "no answer to this question is recorded in {}",
                 self.answers.path.display()
-            )))
-        }));
+            ))));
+            return Ok(());
+        };
+        self.counts.recorded.fetch_add(1, Ordering::Relaxed);
+        if let (Some(listener), Ok(answer)) = (&request.listener, &answer) {
+            (listener.0)(&answer.text);
+        }
+        reply.answer(answer);
         Ok(())
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::AtomicU64;
+
     use turnstream_ports::model::{Step, reply};
     use turnstream_schemas::InputId;
 
     use super::*;
+    use crate::budget::{AnswersTold, Budget, ModelLimits};
 
     /// Answers with the number of the question; fails at the third.
     struct Echo;
@@ -334,6 +392,45 @@ mod tests {
     }
 
     #[test]
+    fn what_is_not_recorded_is_asked_within_the_limits_and_recorded() {
+        let folder = tempfile::tempdir().unwrap();
+        let [path, more] = ["answers.jsonl", "more.jsonl"].map(|name| folder.path().join(name));
+        let recording = Recording::create(&path).unwrap();
+        let model = recording.of("default", Arc::new(Echo));
+        ask(&*model, request("first", 0, Step::Answer)).unwrap();
+        let spent = Arc::new(AtomicU64::new(0));
+        let asking = |limits: ModelLimits, recording: &Recording| {
+            let counts = Arc::default();
+            let budget = Budget::new(limits, Arc::clone(&counts));
+            let spent = Arc::clone(&spent);
+            let limited =
+                budget.of(Arc::new(Echo), Box::new(move || spent.load(Ordering::Relaxed)));
+            let model = Answers::read(&path).unwrap().of("default", Some(limited), &counts);
+            (recording.of("default", model), counts)
+        };
+        let recording = Recording::create(&more).unwrap();
+        let two = ModelLimits { max_requests: Some(2), ..ModelLimits::default() };
+        let (model, counts) = asking(two, &recording);
+        for (text, offset) in [("first", 0), ("new", 1), ("newer", 2)] {
+            assert_eq!(ask(&*model, request(text, offset, Step::Answer)).unwrap().text, text);
+        }
+        let refused = ask(&*model, request("newest", 3, Step::Answer)).unwrap_err();
+        assert!(refused.to_string().contains("--max-requests 2"), "{refused}");
+        assert_eq!(counts.told(), AnswersTold { recorded: 1, asked: 2, unasked: 1 });
+        recording.finish().unwrap();
+        let told = lines(&more).unwrap().map(|line| line.unwrap().text).collect::<Vec<_>>();
+        assert_eq!(told, ["first", "new", "newer"], "what nobody was asked is not recorded");
+
+        let tokens = ModelLimits { max_tokens: Some(10), ..ModelLimits::default() };
+        let (model, _) = asking(tokens, &recording);
+        spent.store(9, Ordering::Relaxed);
+        assert!(ask(&*model, request("new", 1, Step::Answer)).is_ok());
+        spent.store(10, Ordering::Relaxed);
+        let refused = ask(&*model, request("newer", 2, Step::Answer)).unwrap_err();
+        assert!(refused.to_string().contains("--max-tokens 10"), "{refused}");
+    }
+
+    #[test]
     fn what_was_recorded_is_answered_again_and_nothing_else() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("answers.jsonl");
@@ -360,14 +457,31 @@ mod tests {
         assert!(lines(&bare).unwrap().all(|line| line.unwrap().question.is_none()));
 
         let answers = Answers::read(&path).unwrap();
-        let model = answers.of("default");
-        // The key decides, not the prompt's text.
-        assert_eq!(ask(&*model, request("", 0, Step::Answer)), Ok(first));
-        assert_eq!(ask(&*model, request("", 0, Step::Again)), Ok(second));
-        assert_eq!(ask(&*model, request("", 1, Step::Answer)), third, "and what failed fails");
+        let counts = Arc::default();
+        let model = answers.of("default", None, &counts);
+        assert_eq!(ask(&*model, request("first", 0, Step::Answer)).as_ref(), Ok(&first));
+        assert_eq!(ask(&*model, request("second", 0, Step::Again)).as_ref(), Ok(&second));
+        assert_eq!(ask(&*model, request("third", 1, Step::Answer)), third, "what failed fails");
+        let other_place = ask(&*model, request("second", 7, Step::Again));
+        assert_eq!(other_place, Ok(second), "a replay of a service's log numbers inputs anew");
         let missing = ask(&*model, request("", 2, Step::Answer)).unwrap_err().to_string();
         assert!(missing.contains("answers.jsonl"), "{missing}");
-        assert!(ask(&*answers.of("other"), request("", 0, Step::Answer)).is_err());
+        let changed = ask(&*model, request("another", 0, Step::Answer));
+        assert!(changed.is_err(), "an answer to another question is none");
+        let other = answers.of("other", None, &counts);
+        assert!(ask(&*other, request("first", 0, Step::Answer)).is_err());
+        assert_eq!(counts.told(), AnswersTold { recorded: 4, asked: 0, unasked: 3 });
+
+        // Files from before questions had digests go by the key alone.
+        let old = std::fs::read_to_string(&path).unwrap();
+        let old = old.lines().map(|line| {
+            let mut line: serde_json::Value = serde_json::from_str(line).unwrap();
+            line.as_object_mut().unwrap().remove("digest").unwrap();
+            line.to_string() + "\n"
+        });
+        std::fs::write(&bare, old.collect::<String>()).unwrap();
+        let model = Answers::read(&bare).unwrap().of("default", None, &counts);
+        assert_eq!(ask(&*model, request("", 0, Step::Answer)), Ok(first));
 
         std::fs::write(&path, "{}\n").unwrap();
         let wrong = Answers::read(&path).err().unwrap().to_string();

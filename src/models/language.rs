@@ -13,6 +13,7 @@ use serde::{Deserialize, Serialize};
 
 use super::ModelError;
 use super::answers::{Answers, AnswersError, Recording};
+use super::budget::{AnswerCounts, Budget, ModelLimits};
 use super::decoder::{self, LocalConfig};
 use super::remote::{self, RemoteConfig};
 
@@ -53,8 +54,9 @@ pub enum LanguageModelError {
 /// Where answers come from and go to.
 #[derive(Clone, Debug, Default, clap::Args)]
 pub struct AnswerFiles {
-    /// Read the answers of language models from FILE, which --record-answers wrote, and ask nobody.
-    #[arg(long, value_name = "FILE", conflicts_with = "record_answers")]
+    /// Read the answers of language models from FILE, which --record-answers wrote, and ask nobody, unless
+    /// --max-requests or --max-tokens allows it for what is not there.
+    #[arg(long, value_name = "FILE")]
     pub answers: Option<PathBuf>,
     /// Write every answer of a language model to FILE, so that it can be read later in the model's
     /// place.
@@ -64,6 +66,12 @@ pub struct AnswerFiles {
     /// explain --prompts` shows it.
     #[arg(long, requires = "record_answers")]
     pub record_prompts: bool,
+    /// What models may be asked.
+    #[command(flatten)]
+    pub limits: ModelLimits,
+    /// What they were asked.
+    #[arg(skip)]
+    pub counts: Arc<AnswerCounts>,
     /// Go on with the file of `record_answers`, whose answers about inputs from this offset on are
     /// made again.
     #[arg(skip)]
@@ -90,6 +98,7 @@ impl AnswerFiles {
 pub struct Starter<'a> {
     recorded: Option<Arc<Answers>>,
     recording: Option<Recording>,
+    budget: Arc<Budget>,
     metrics: &'a Metrics,
 }
 
@@ -100,7 +109,8 @@ impl<'a> Starter<'a> {
     /// A file cannot be read or created.
     pub fn new(files: &AnswerFiles, metrics: &'a Metrics) -> Result<Self, AnswersError> {
         let recorded = files.answers.as_deref().map(Answers::read).transpose()?;
-        Ok(Self { recorded, recording: files.recording()?, metrics })
+        let budget = Budget::new(files.limits, Arc::clone(&files.counts));
+        Ok(Self { recorded, recording: files.recording()?, budget, metrics })
     }
 
     /// Starts the model named `name`. `None` if it is neither configured nor recorded.
@@ -112,9 +122,11 @@ impl<'a> Starter<'a> {
         name: &str,
         config: Option<&LanguageModelConfig>,
     ) -> Result<Option<Arc<Generate>>, LanguageModelError> {
-        let model = match (&self.recorded, config) {
-            (Some(recorded), _) => recorded.of(name),
-            (None, Some(config)) => start_one(name, config, self.metrics)?,
+        let asked = config.filter(|_| self.recorded.is_none() || self.budget.is_limited());
+        let asked = asked.map(|config| start_one(name, config, self.metrics, &self.budget));
+        let model = match (&self.recorded, asked.transpose()?) {
+            (Some(recorded), asked) => recorded.of(name, asked, self.budget.counts()),
+            (None, Some(asked)) => asked,
             (None, None) => return Ok(None),
         };
         let recording = self.recording.as_ref();
@@ -131,11 +143,26 @@ fn start_one(
     name: &str,
     config: &LanguageModelConfig,
     metrics: &Metrics,
+    budget: &Arc<Budget>,
 ) -> Result<Arc<Generate>, LanguageModelError> {
-    match config {
-        LanguageModelConfig::Remote(config) => remote::start(name, config, metrics.remote(name))
-            .map_err(|source| LanguageModelError::Remote { name: name.to_owned(), source }),
-        LanguageModelConfig::Local(config) => decoder::start(name, config, metrics.decoder(name))
-            .map_err(|source| LanguageModelError::Local { name: name.to_owned(), source }),
-    }
+    Ok(match config {
+        LanguageModelConfig::Remote(config) => {
+            let metrics = metrics.remote(name);
+            let model = remote::start(name, config, metrics.clone())
+                .map_err(|source| LanguageModelError::Remote { name: name.to_owned(), source })?;
+            budget.of(
+                model,
+                Box::new(move || metrics.prompt_tokens.get() + metrics.completion_tokens.get()),
+            )
+        }
+        LanguageModelConfig::Local(config) => {
+            let metrics = metrics.decoder(name);
+            let model = decoder::start(name, config, metrics.clone())
+                .map_err(|source| LanguageModelError::Local { name: name.to_owned(), source })?;
+            budget.of(
+                model,
+                Box::new(move || metrics.prompt_tokens.get() + metrics.answer_tokens.get()),
+            )
+        }
+    })
 }

@@ -27,6 +27,7 @@ pub mod answers;
 pub mod attention;
 pub mod batch;
 pub mod bert;
+pub mod budget;
 pub mod check;
 pub mod classifier;
 pub mod consistency;

@@ -3,9 +3,11 @@
 
 use std::collections::BTreeSet;
 use std::path::Path;
+use std::process::Command;
 
 use serde_json::{Value, json};
 
+use crate::fronts::is_there;
 use crate::turnstream;
 
 /// What users say; each in a conversation of its own.
@@ -116,10 +118,36 @@ fn what_changed_is_found_with_the_stage_and_the_limits_hold() {
         (&opening["a"]["action"], &opening["b"]["action"]),
         (&json!("ask"), &json!("answer"))
     );
-    let page = std::fs::read_to_string(page).expect("a page");
-    assert!(page.contains(SAID[2]) && page.contains("ask → answer"), "{page}");
+    let text = std::fs::read_to_string(&page).expect("a page");
+    assert!(text.contains(SAID[2]) && text.contains("ask → answer"), "{text}");
+    let paths = found.len() * 2;
+    assert_eq!(text.matches("<pre>response ").count(), paths, "how each response came about");
+    a_browser_shows(&page, &compared(&[&a, &b]).1);
     assert_eq!(out.matches("  user  ").count(), 1, "{out}");
     assert!(out.contains("ask → answer"), "{out}");
+}
+
+/// The page has, in a browser, the counts of `--json`.
+fn a_browser_shows(page: &str, report: &Value) {
+    let test = "what_changed_is_found_with_the_stage_and_the_limits_hold";
+    let folder = tempfile::tempdir().expect("a folder");
+    let profile = format!("--user-data-dir={}", folder.path().display());
+    let mut browser = Command::new("chromium");
+    browser.args(["--headless", "--no-sandbox", "--disable-gpu", "--dump-dom", &profile, page]);
+    let Some(shown) = is_there(test, &mut browser) else { return };
+    let shown = String::from_utf8(shown.stdout).expect("UTF-8");
+    // The browser closes what the page leaves open.
+    let cells = shown.split("<td").filter_map(|cell| cell.split_once('>')?.1.split('<').next());
+    let cells: Vec<&str> = cells.map(str::trim).collect();
+    for of in ["stages", "actions", "sources", "tenants"] {
+        for (name, count) in counts(report, of) {
+            let count = count.to_string();
+            assert!(
+                cells.windows(2).any(|row| row == [&name, &count]),
+                "{name} {count} in {shown}"
+            );
+        }
+    }
 }
 
 #[test]

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-const DOCUMENTS: [&str; 49] = [
+const DOCUMENTS: [&str; 50] = [
     "README.md",
     "ARCHITECTURE.md",
     "CONTRIBUTING.md",
@@ -46,6 +46,7 @@ const DOCUMENTS: [&str; 49] = [
     "docs/sources.md",
     "docs/unified-model.md",
     "docs/gate-table.md",
+    "deploy/recipes/README.md",
     "deploy/training/README.md",
     "tests/companies/README.md",
     "src/weights/pack/README.md",

@@ -53,7 +53,7 @@ fn turns() -> Vec<(String, String)> {
 }
 
 /// Runs a command that has to succeed; gives its last line as JSON.
-fn command(words: &[&str]) -> Value {
+pub(crate) fn command(words: &[&str]) -> Value {
     let done = turnstream(words).arg("--json").output().expect("it starts");
     let out = said(&done, &words.join(" "));
     serde_json::from_str(out.lines().last().expect("a line")).expect("JSON")
@@ -74,6 +74,8 @@ fn replays_answer_as_the_service_did(folder: &Path, service: &str) {
     let report = command(&["diff", "--from-log", service, &same]);
     assert_eq!(report["compared"], answered, "{report}");
     assert_eq!((&report["same"], &report["made_by"]), (&answered.into(), &json!([])), "{report}");
+    let report = command(&["verify", "--from-log", service]);
+    assert_eq!((&report["responses"], &report["same"]), (&answered.into(), &answered.into()));
     let before = std::fs::read_to_string(&same).expect("responses");
     command(&["replay", "--from-log", service, "--config", service, "--out", &same]);
     assert_eq!(std::fs::read_to_string(&same).expect("responses"), before, "the same bytes twice");

@@ -79,7 +79,7 @@ impl Drop for Client {
 }
 
 /// The program's own word that it is there; where it is not, the test says so and passes, but in CI.
-fn is_there(test: &str, command: &mut Command) -> Option<Output> {
+pub(crate) fn is_there(test: &str, command: &mut Command) -> Option<Output> {
     let why = match command.stdin(Stdio::null()).output() {
         Ok(said) if said.status.success() => return Some(said),
         Ok(said) => String::from_utf8_lossy(&said.stderr).into_owned(),

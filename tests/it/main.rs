@@ -54,6 +54,7 @@ mod stalled_encoder;
 mod static_members;
 mod trained_tables;
 mod validate;
+mod verify;
 mod views;
 mod webhook;
 

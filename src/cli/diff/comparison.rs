@@ -15,7 +15,7 @@ struct Made {
 
 /// A response, as it is compared.
 #[derive(Clone, Debug)]
-pub(super) struct ComparedResponse {
+pub(crate) struct ComparedResponse {
     /// What the stages made, in the order of the flow.
     made: Vec<Made>,
     /// Stages that failed.
@@ -24,27 +24,27 @@ pub(super) struct ComparedResponse {
     rest: u32,
     /// Whether the record leaves out what the stages made.
     brief: bool,
-    pub(super) said: Said,
+    pub(crate) said: Said,
     /// The sources of its evidence.
-    pub(super) sources: BTreeSet<String>,
-    pub(super) tenant: Option<String>,
+    pub(crate) sources: BTreeSet<String>,
+    pub(crate) tenant: Option<String>,
 }
 
 /// What a user gets.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub(super) struct Said {
+pub(crate) struct Said {
     /// What the response does; absent where nothing decides it.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) action: Option<Action>,
+    pub(crate) action: Option<Action>,
     /// Why the conversation is handed over.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) hand_off: Option<HandOffReason>,
-    pub(super) text: String,
+    pub(crate) hand_off: Option<HandOffReason>,
+    pub(crate) text: String,
 }
 
 /// How two responses to a turn differ.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum ResponseDifference {
+pub(crate) enum ResponseDifference {
     /// Not at all.
     None,
     /// In scores or in the order of what was found alone.
@@ -54,7 +54,7 @@ pub(super) enum ResponseDifference {
 }
 
 impl ComparedResponse {
-    pub(super) fn of(response: Response) -> Self {
+    pub(crate) fn of(response: Response) -> Self {
         let Response { demand, evidence, refinement, .. } = &response;
         let ids = |of: &mut dyn Iterator<Item = &Evidence>| -> Vec<String> {
             let ids: BTreeSet<String> = of.map(|it| it.id.0.clone()).collect();
@@ -108,7 +108,7 @@ impl ComparedResponse {
     }
 
     /// How this response and another to the same turn differ.
-    pub(super) fn difference(&self, other: &Self) -> ResponseDifference {
+    pub(crate) fn difference(&self, other: &Self) -> ResponseDifference {
         let is_brief = self.brief || other.brief;
         let compared = |made: &&(&Made, &Made)| {
             !is_brief || matches!(made.0.stage, Stage::Decision | Stage::Generation)

@@ -9,13 +9,17 @@ use serde_json::Value;
 use turnstream_console::{Usage, stdout};
 use turnstream_engine::config::Config;
 use turnstream_engine::dependencies::Dependencies;
-use turnstream_log::jsonl::{BegunWith, Opening, Records, Sinks, crc32, is_compressed};
+use turnstream_log::jsonl::{BegunWith, Checkpoint, Opening, Records, Sinks, crc32, is_compressed};
 use turnstream_log::{Ends, LogError};
 
 use super::ReplayArgs;
+use crate::logged::{LogEnds, ServiceLog};
 
 /// Sections of the configuration that do not affect a replay's outcomes.
 const WITHOUT_EFFECT: [&str; 5] = ["log", "commit", "run", "metrics", "views"];
+
+/// What a checkpoint calls the ends of the log to which the replay reads.
+const ENDS: &str = "the ends of the log";
 
 /// The outputs of a replay.
 pub(super) struct Outputs {
@@ -70,14 +74,28 @@ impl Outputs {
         Ok(Self { sinks, streams, keeps_history })
     }
 
+    /// The ends to which a replay of a service's log reads, which may have grown since: those that it has now, or
+    /// had when the replay began that is gone on with.
+    ///
+    /// # Errors
+    /// The log cannot be reached, or there is no checkpoint of such a replay.
+    pub(super) fn ends(&self, args: &ReplayArgs, log: &ServiceLog) -> anyhow::Result<LogEnds> {
+        let checkpoint = self.sinks.checkpoint.as_ref().filter(|_| args.resume);
+        let Some(checkpoint) = checkpoint else { return Ok(log.ends()?) };
+        let begun_with = Checkpoint::read(checkpoint)?.begun_with;
+        // Without them, what was begun was another replay, which the other settings show.
+        let Some(ends) = begun_with.get(ENDS) else { return Ok(log.ends()?) };
+        ends.parse().map_err(anyhow::Error::msg)
+    }
+
     /// The replay, which has not changed any file yet.
     pub(super) fn opening(
         &self,
         args: &ReplayArgs,
         dependencies: &Dependencies,
-        (log, records): (String, Records),
+        (log, ends, records): (String, Option<&LogEnds>, Records),
     ) -> anyhow::Result<Opening> {
-        let begun_with = begun_with(args, log, dependencies)?;
+        let begun_with = begun_with(args, (log, ends), dependencies)?;
         let sinks = self.sinks.clone();
         Ok(match args.resume {
             true => Opening::resume(records, sinks, &begun_with)?,
@@ -119,7 +137,7 @@ impl Outputs {
 /// What determines the outcomes of a replay beside its inputs.
 fn begun_with(
     args: &ReplayArgs,
-    log: String,
+    (log, ends): (String, Option<&LogEnds>),
     dependencies: &Dependencies,
 ) -> anyhow::Result<BegunWith> {
     let files = &args.answer_files;
@@ -147,6 +165,7 @@ fn begun_with(
     ]
     .map(|(what, is)| (what.to_owned(), is))
     .into();
+    begun_with.extend(ends.map(|ends| (ENDS.to_owned(), ends.to_string())));
     begun_with.extend(configured(&dependencies.config)?);
     Ok(begun_with)
 }

@@ -82,8 +82,17 @@ fn what_is_being_written_is_heard_until_the_turn_has_an_outcome() {
     known.pass_on(&key("c"), event(4, EventKind::Partial, "u"));
     let heard = [(); 3].map(|()| block(events.next()).unwrap().id);
     assert_eq!(heard, ["0", "2", "4"]);
-    let waited = block(known.wait(&key("c"), "u", Duration::from_millis(1)));
-    assert_eq!(waited, None, "words that are not committed are no outcome");
+    let waited = block(async {
+        let c = key("c");
+        let waiting = known.wait(&c, "u", Duration::from_secs(60));
+        let writing = async {
+            tokio::task::yield_now().await;
+            known.pass_on(&c, event(5, EventKind::Partial, "u"));
+            known.note(key("c"), event(6, EventKind::Recorded, "u"));
+        };
+        tokio::join!(waiting, writing).0
+    });
+    assert_eq!(waited.unwrap().id, "6", "words that are not committed are no outcome");
 }
 
 #[test]

@@ -108,8 +108,11 @@ pub enum ResumeError {
 }
 
 impl Checkpoint {
-    /// Reads the checkpoint and checks that the replay began with the same settings.
-    pub(super) fn read(path: &Path, begun_with: &BegunWith) -> Result<Self, ResumeError> {
+    /// Reads the checkpoint.
+    ///
+    /// # Errors
+    /// There is none, or the file is none.
+    pub fn read(path: &Path) -> Result<Self, ResumeError> {
         let shown = || path.display().to_string();
         let text = match std::fs::read(path) {
             Err(error) if error.kind() == ErrorKind::NotFound => {
@@ -117,9 +120,13 @@ impl Checkpoint {
             }
             other => other.map_err(|source| LogError::File { path: shown(), source })?,
         };
-        let checkpoint: Self = serde_json::from_slice(&text)
-            .map_err(|source| ResumeError::NotACheckpoint { path: shown(), source })?;
-        let was = &checkpoint.begun_with;
+        serde_json::from_slice(&text)
+            .map_err(|source| ResumeError::NotACheckpoint { path: shown(), source })
+    }
+
+    /// Checks that the replay began with the same settings.
+    pub(super) fn check_settings(&self, begun_with: &BegunWith) -> Result<(), ResumeError> {
+        let was = &self.begun_with;
         let nothing = || "nothing".to_owned();
         for what in was.keys().chain(begun_with.keys()) {
             let (was, is) = (was.get(what).cloned(), begun_with.get(what).cloned());
@@ -132,7 +139,7 @@ impl Checkpoint {
                 });
             }
         }
-        Ok(checkpoint)
+        Ok(())
     }
 
     /// Replaces the checkpoint file.

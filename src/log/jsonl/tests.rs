@@ -387,7 +387,7 @@ proptest! {
         let sinks = sinks(directory.path());
         for (at, cut) in cuts.iter().enumerate() {
             let written = replay(&sinks, at > 0, count, &order, *cut);
-            let kept = Checkpoint::read(sinks.checkpoint.as_ref().unwrap(), &BegunWith::new());
+            let kept = Checkpoint::read(sinks.checkpoint.as_ref().unwrap());
             prop_assert_eq!(kept.unwrap(), written);
             let responses = text(&sinks.responses);
             prop_assert!(expected.starts_with(&responses));

@@ -143,19 +143,7 @@ fn open(
     let all = 0..partitions;
     let read = all.filter(|it| partition.is_none_or(|only| only == *it));
     let positions: BTreeMap<i32, i64> = read.map(|partition| (partition, 0)).collect();
-    let deadline = Instant::now() + REQUEST_TIMEOUT;
-    let ends = loop {
-        match ends(&watermarks, topic, &positions) {
-            Ok(ends) if ends.len() == positions.len() => break ends,
-            Ok(_) if Instant::now() < deadline => {}
-            Ok(_) => return Err(slow_ends(topic, Code::LeaderNotAvailable)),
-            Err(source) if Instant::now() >= deadline => {
-                return Err(failed(&asking(topic), source));
-            }
-            Err(_) => {}
-        }
-        std::thread::sleep(RETRY);
-    };
+    let ends = ends_in_time(&watermarks, topic, &positions)?;
     let behind = ends.into_iter().filter(|(_, end)| *end > 0).collect();
     Ok(KafkaFollower {
         config: config.clone(),
@@ -172,17 +160,18 @@ fn open(
     })
 }
 
-/// How many partitions a topic has.
+/// The end of each partition of a topic: the offset that its next record will have.
 ///
 /// # Errors
 ///
 /// As [`follow`].
-pub fn partitions(config: &KafkaConfig, wanted: Topic) -> Result<i32, LogError> {
+pub fn ends_of(config: &KafkaConfig, wanted: Topic) -> Result<BTreeMap<i32, i64>, LogError> {
     config.check()?;
     let topic = config.topics.name(wanted);
     let client = config.uncommitted_settings().create_with_context(Membership::new(topic));
     let client = client.map(ClosedInTime::new).map_err(|source| failed(&asking(topic), source))?;
-    topics::fit_alone(&client, config, wanted)
+    let partitions = topics::fit_alone(&client, config, wanted)?;
+    ends_in_time(&client, topic, &(0..partitions).map(|partition| (partition, 0)).collect())
 }
 
 /// Follows one of [`Topic::MAY_BE_MISSING`] as [`follow_since`] does; `None` if it is missing.
@@ -223,6 +212,26 @@ fn slow_ends(topic: &str, code: Code) -> LogError {
 
 /// The ends of partitions as this client sees them: high watermarks, or stable ends for readers of
 /// committed records.
+fn ends_in_time(
+    client: &BaseConsumer<Membership>,
+    topic: &str,
+    partitions: &BTreeMap<i32, i64>,
+) -> Result<BTreeMap<i32, i64>, LogError> {
+    let deadline = Instant::now() + REQUEST_TIMEOUT;
+    loop {
+        match ends(client, topic, partitions) {
+            Ok(ends) if ends.len() == partitions.len() => return Ok(ends),
+            Ok(_) if Instant::now() < deadline => {}
+            Ok(_) => return Err(slow_ends(topic, Code::LeaderNotAvailable)),
+            Err(source) if Instant::now() >= deadline => {
+                return Err(failed(&asking(topic), source));
+            }
+            Err(_) => {}
+        }
+        std::thread::sleep(RETRY);
+    }
+}
+
 fn ends<C: ConsumerContext>(
     client: &BaseConsumer<C>,
     topic: &str,

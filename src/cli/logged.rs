@@ -218,8 +218,8 @@ impl ServiceLog {
         Ok(PartitionRecords { source, read: VecDeque::new() })
     }
 
-    /// The inputs before these ends, as a replay takes them. With `answers` each answered turn has what was said to the user, and
-    /// echoes of it are left out. What fails is an item.
+    /// The inputs before these ends, as a replay takes them. With `answers` each answered turn has what was said
+    /// to the user, and echoes of it are left out. What fails is an item.
     pub(crate) fn inputs(
         &self,
         part: &LoggedPart,

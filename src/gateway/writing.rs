@@ -33,7 +33,7 @@ impl ToWrite {
     }
 
     /// Says whether it was.
-    pub(crate) fn is_written(self, is_written: bool) {
+    pub(crate) fn acknowledge(self, is_written: bool) {
         self.written.send(is_written).unwrap();
     }
 }

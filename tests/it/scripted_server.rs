@@ -28,6 +28,8 @@ pub(crate) enum Script {
     Obeys,
     /// It writes these texts one after the other, the last again and again.
     Writes(&'static [&'static str]),
+    /// It says which question it was asked, by a number.
+    Counts,
     /// It writes this text, but not its end until it is [let](ScriptedServer::go_on).
     Holds(&'static str),
     /// It answers with this status and body, whatever is asked.
@@ -121,6 +123,10 @@ async fn answer(State(shared): State<Shared>, body: String) -> Response {
         (Script::Holds(text), _) if streams => in_pieces(text, Some(held)),
         (Script::Holds(text), _) => say(text),
         (Script::Obeys, _) => say("BANANA"),
+        (Script::Counts, _) => {
+            let question = crc32fast::hash(format!("{}\n{}", seen.system, seen.prompt).as_bytes());
+            say(&format!("That was question {question}."))
+        }
         (Script::Faulty, 0..=3) => StatusCode::INTERNAL_SERVER_ERROR.into_response(),
         (Script::Faulty, 4..=9) if !is_again => say("I should think that it rains."),
         (Script::Faulty, 4..=49) if is_again => say("As I said, it rains."),

@@ -1,7 +1,7 @@
 //! A service whose responses a language model words, and its log: what it answered is derived again, and asked anew
 //! only where nothing is recorded and as much as is allowed.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 use std::fs::File;
 use std::path::Path;
@@ -156,4 +156,59 @@ fn a_replay_of_a_log_that_grows_can_go_on() {
     for (turn, text) in &cut {
         assert_eq!(Some(text), whole.get(turn), "{turn:?}");
     }
+}
+
+/// One prompt is edited: what differs are the turns whose question it is, as the recorded questions have it, and
+/// no other.
+#[test]
+fn an_edited_prompt_changes_the_turns_that_ask_it() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = |name: &str| folder.path().join(name).display().to_string();
+    let model = ScriptedServer::start(Script::Counts);
+    let said = ["What is a violin?", "I want to speak to a human", "And a piano?", "thanks a lot"];
+    let turns = (0..20).map(|at| {
+        let (conversation, text) = (format!("c-{}", at % 5), said[(at / 5 + at) % said.len()]);
+        let turn = json!({ "conversation_id": conversation, "turn_id": format!("t-{at}"),
+                           "speaker": "user", "text": text });
+        format!("{turn}\n")
+    });
+    std::fs::write(path("log.jsonl"), turns.collect::<String>()).expect("written");
+    let shown = turnstream(&["prompts", "show", "generation"]).output().expect("it starts");
+    let shown = crate::broker::said(&shown, "prompts show");
+    let edited = shown.replacen("One to three sentences", "One or two sentences", 1);
+    assert_ne!(edited, shown);
+    std::fs::write(path("edited.txt"), edited).expect("written");
+    let replay = |name: &str, prompt: &str| {
+        let text = format!("{}[generation]\nform = \"prompted\"\n{prompt}", model.config());
+        std::fs::write(path("config.toml"), text).expect("written");
+        let (log, config, out) = (path("log.jsonl"), path("config.toml"), path(name));
+        let answers = path("answers.jsonl");
+        let files = ["--out", &out, "--record-answers", &answers];
+        command(&[&["replay", &log, "--config", &config], &files[..]].concat());
+        out
+    };
+    let before = replay("before.jsonl", "");
+    let edited = format!("[generation.prompted]\nprompt = {:?}\n", path("edited.txt"));
+    let after = replay("after.jsonl", &edited);
+    let changed = path("changed.jsonl");
+    let report = command(&["diff", &before, &after, "--out", &changed]);
+
+    let lines = |file: &str| {
+        let text = std::fs::read_to_string(file).expect("a file");
+        let lines = text.lines().map(|line| serde_json::from_str::<Value>(line).expect("JSON"));
+        lines.collect::<Vec<_>>()
+    };
+    let asked = lines(&path("answers.jsonl")).into_iter();
+    let asked: BTreeSet<i64> =
+        asked.map(|it| it["input"]["offset"].as_i64().expect("a number")).collect();
+    let turn = |at: &i64| format!("c-{}/t-{at}", at % 5);
+    let expected: BTreeSet<String> = asked.iter().map(turn).collect();
+    let found: BTreeSet<String> =
+        lines(&changed).iter().map(|it| it["turn"].as_str().expect("a turn").to_owned()).collect();
+    assert_eq!(found, expected, "{report}");
+    assert_eq!(report["same"], 20 - expected.len(), "{report}");
+    assert_eq!(report["stages"], json!([{ "name": "generation", "count": expected.len() }]));
+    assert!((5..20).contains(&expected.len()), "some turns ask no model: {expected:?}");
+    let made_by = report["made_by"].as_array().expect("a list");
+    assert!(made_by.contains(&"prompts".into()), "{report}");
 }

@@ -184,7 +184,7 @@ impl Model<GenerateRequest, Generated> for Watched {
             state.asked.retain(|(_, of, one)| *of != input || (one.stage, one.step) != question);
             state.asked.push((attempt, input.clone(), asked));
             let reply = Arc::clone(&waiting);
-            state.under_way.push(UnderWay { input: input.clone(), reply, _model: answered });
+            state.under_way.push(UnderWay { input, reply, _model: answered });
         }
         let (attention, to) = (self.attention.clone(), Arc::clone(&waiting));
         let inner = inner.heard("attention", move |answer: &Result<Generated, CallError>| {

@@ -79,7 +79,7 @@ fn turns_go_in_and_what_became_of_them_comes_out() {
         let record = tokio::task::spawn_blocking(move || (written.recv().unwrap(), written));
         let (record, written) = record.await.unwrap();
         assert!(record.value().contains("\"conversation_id\":\"c\""), "{}", record.value());
-        record.is_written(true);
+        record.acknowledge(true);
         let taken = json!({ "type": "taken", "data": { "turn_id": "t" } });
         assert_eq!(hear(&mut socket).await, taken);
         gateway.conversations.pass_on(&c(), event(1, EventKind::Partial, "t"));
@@ -103,7 +103,7 @@ fn turns_go_in_and_what_became_of_them_comes_out() {
         assert!(written.try_recv().is_err());
         socket.send(client::Message::text("{\"text\":\"more\",\"turn_id\":\"u\"}")).await.unwrap();
         let record = tokio::task::spawn_blocking(move || written.recv().unwrap());
-        record.await.unwrap().is_written(false);
+        record.await.unwrap().acknowledge(false);
         let refused = hear(&mut socket).await;
         assert_eq!(
             (&refused["data"]["turn_id"], &refused["data"]["status"]),

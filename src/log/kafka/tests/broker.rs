@@ -105,6 +105,7 @@ impl Broker {
             &mut config.topics.traces,
             &mut config.topics.conversations,
             &mut config.topics.knowledge,
+            &mut config.topics.partials,
             &mut config.topics.views,
         ] {
             *name = format!("{prefix}-{name}");

@@ -5,6 +5,7 @@
 
 use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 use std::fmt::{self, Display, Formatter};
+use std::ops::RangeInclusive;
 use std::path::Path;
 use std::str::FromStr;
 use std::time::Duration;
@@ -68,6 +69,9 @@ pub(crate) struct LoggedPart {
     /// Turns until then.
     #[arg(long, value_name = "TIME", value_parser = moment, requires = "from_log")]
     pub(crate) until: Option<Timestamp>,
+    /// Only these offsets of these partitions, both ends included, as 0:100-250,1:0-99.
+    #[arg(long, value_name = "RANGES", requires = "from_log", conflicts_with_all = ["since", "until"])]
+    pub(crate) offsets: Option<OffsetRanges>,
     /// Only this conversation; may be given several times.
     #[arg(long = "conversation", value_name = "ID", requires = "from_log")]
     pub(crate) conversations: Vec<String>,
@@ -81,12 +85,20 @@ impl LoggedPart {
         self.since.map(Timestamp::as_millisecond)
     }
 
-    fn is_in_time(&self, record: &Record) -> bool {
+    /// Whether some inputs are left out for their time or place.
+    pub(crate) fn is_limited(&self) -> bool {
+        self.since.is_some() || self.until.is_some() || self.offsets.is_some()
+    }
+
+    /// Whether an input is meant, as far as its time and place say.
+    fn has_place(&self, record: &Record) -> bool {
         let at = |time: Option<Timestamp>| time.map(Timestamp::as_millisecond);
         let (since, until) = (at(self.since), at(self.until));
-        record.time_ms.is_none_or(|ms| {
+        let is_in_time = record.time_ms.is_none_or(|ms| {
             since.is_none_or(|since| ms >= since) && until.is_none_or(|until| ms <= until)
-        })
+        });
+        let offsets = self.offsets.as_ref();
+        is_in_time && offsets.is_none_or(|of| of.has(record.partition, record.offset))
     }
 
     /// Whether a turn of this conversation is meant; an input of none is meant where no conversation is
@@ -101,9 +113,42 @@ impl LoggedPart {
     }
 }
 
+/// Offsets of partitions, written as `0:100-250,1:0-99`; both ends are included.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct OffsetRanges(BTreeMap<i32, RangeInclusive<i64>>);
+
+impl OffsetRanges {
+    fn has(&self, partition: i32, offset: i64) -> bool {
+        self.0.get(&partition).is_some_and(|range| range.contains(&offset))
+    }
+}
+
+impl FromStr for OffsetRanges {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let range = |of: &str| {
+            let (partition, offsets) = of.split_once(':')?;
+            let (first, last) = offsets.split_once('-')?;
+            Some((partition.parse().ok()?, first.parse().ok()?..=last.parse().ok()?))
+        };
+        let ranges: Option<_> = text.split(',').map(range).collect();
+        ranges
+            .map(Self)
+            .ok_or_else(|| "offsets are PARTITION:FIRST-LAST, as 0:100-250,1:0-99".to_owned())
+    }
+}
+
 /// The ends of partitions, written as `0:17,1:4`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct LogEnds(BTreeMap<i32, i64>);
+
+impl LogEnds {
+    /// Whether this offset is before the end of its partition.
+    pub(crate) fn has(&self, partition: i32, offset: i64) -> bool {
+        self.0.get(&partition).is_some_and(|end| offset < *end)
+    }
+}
 
 impl Display for LogEnds {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
@@ -242,6 +287,25 @@ impl ServiceLog {
         })
     }
 
+    /// Partition and offset of every input before these ends that is meant.
+    ///
+    /// # Errors
+    /// The log cannot be read.
+    pub(crate) fn meant(
+        &self,
+        part: &LoggedPart,
+        ends: &LogEnds,
+    ) -> Result<HashSet<(i32, i64)>, LogError> {
+        let mut meant = HashSet::new();
+        for (partition, end) in &ends.0 {
+            for input in PartitionInputs::open(self, (*partition, *end), part, false)? {
+                let Record { partition, offset, .. } = input?;
+                meant.insert((partition, offset));
+            }
+        }
+        Ok(meant)
+    }
+
     /// Passes on every response that was committed, with how it came about where that is on the log.
     ///
     /// # Errors
@@ -370,7 +434,7 @@ impl PartitionInputs {
 
     /// What a replay makes of a record; `None` where it is left out.
     fn input(&mut self, record: Record) -> Option<Record> {
-        if !self.part.is_in_time(&record) {
+        if !self.part.has_place(&record) {
             return None;
         }
         let object = record.value.as_deref().map(serde_json::from_slice::<Map<String, Value>>);
@@ -440,6 +504,17 @@ mod tests {
         assert_eq!(ends.to_string(), "0:17,1:0,11:4");
         assert_eq!(ends.to_string().parse(), Ok(ends));
         assert!("0:17,".parse::<LogEnds>().is_err());
+    }
+
+    #[test]
+    fn offsets_are_chosen_by_partition() {
+        let ranges: OffsetRanges = "0:100-250,3:0-0".parse().expect("ranges");
+        let has = [(0, 100), (0, 250), (3, 0)].map(|(of, at)| ranges.has(of, at));
+        let has_not = [(0, 99), (0, 251), (1, 100), (3, 1)].map(|(of, at)| ranges.has(of, at));
+        assert_eq!((has, has_not), ([true; 3], [false; 4]));
+        for wrong in ["", "0", "0:1", "0:1-", "0:1-2,"] {
+            assert!(wrong.parse::<OffsetRanges>().is_err(), "{wrong}");
+        }
     }
 
     #[test]

@@ -36,7 +36,8 @@ Exit codes:
 Examples:
   turnstream verify --from-log prod.toml --since 24h
   turnstream verify --from-log prod.toml --answers answers.jsonl --sample 5% --json
-  turnstream verify --from-log prod.toml --conversation c-17 --show 100")]
+  turnstream verify --from-log prod.toml --conversation c-17 --show 100
+  turnstream verify --from-log prod.toml --offsets 0:100-250,1:0-99")]
 pub struct VerifyArgs {
     /// The configuration of the service: where its log is, and how it answers.
     #[arg(long, value_name = "FILE")]
@@ -126,6 +127,8 @@ pub fn execute(args: &VerifyArgs, out: &mut dyn Write) -> anyhow::Result<Exit> {
     let nobody = ModelLimits { max_requests: Some(0), ..ModelLimits::default() };
     let limits = if args.answers.is_some() { ModelLimits::default() } else { nobody };
     let answers = AnswerFiles { answers: args.answers.clone(), limits, ..AnswerFiles::default() };
+    // What comes later is another time's.
+    let ends = ServiceLog::open(&args.from_log)?.ends()?;
     let replay = ReplayArgs::of_service(&args.from_log, &args.logged, answers, files.clone());
     // What it prints is about the replay.
     if replay::execute(&replay, &mut std::io::sink())? == Exit::Failed {
@@ -141,8 +144,15 @@ pub fn execute(args: &VerifyArgs, out: &mut dyn Write) -> anyhow::Result<Exit> {
     })?;
     let unasked = unasked(letters)?;
     let mut report = VerifyReport::default();
-    ServiceLog::open(&args.from_log)?.each_response(&args.logged, |response| {
-        report.note(response, (&mut derived, &unasked), args.show);
+    let log = ServiceLog::open(&args.from_log)?;
+    let meant = log.meant(&args.logged, &ends)?;
+    log.each_response(&args.logged, |response| {
+        let (partition, offset) = (response.input.partition, response.input.offset);
+        // Without limits, a turn that is not there was deleted; else it may be one that is not meant.
+        let is_meant = meant.contains(&(partition, offset)) || !args.logged.is_limited();
+        if ends.has(partition, offset) && is_meant {
+            report.note(response, (&mut derived, &unasked), args.show);
+        }
     })?;
     if args.json {
         print_json(out, &report)?;

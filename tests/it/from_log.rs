@@ -76,6 +76,19 @@ fn replays_answer_as_the_service_did(folder: &Path, service: &str) {
     assert_eq!((&report["same"], &report["made_by"]), (&answered.into(), &json!([])), "{report}");
     let report = command(&["verify", "--from-log", service]);
     assert_eq!((&report["responses"], &report["same"]), (&answered.into(), &answered.into()));
+    for (part, is_some) in [
+        (["--until", "2020-01-01T00:00:00Z"], false),
+        (["--since", "1h"], true),
+        (["--offsets", "0:0-9"], true),
+    ] {
+        let report = command(&[&["verify", "--from-log", service], &part[..]].concat());
+        assert_eq!(report["responses"], report["same"], "{report}");
+        assert_eq!(report["responses"].as_u64() > Some(0), is_some, "{part:?}: {report}");
+        assert!(
+            report["responses"].as_u64()
+                <= Some(if part[0] == "--offsets" { 10 } else { answered })
+        );
+    }
     let before = std::fs::read_to_string(&same).expect("responses");
     command(&["replay", "--from-log", service, "--config", service, "--out", &same]);
     assert_eq!(std::fs::read_to_string(&same).expect("responses"), before, "the same bytes twice");

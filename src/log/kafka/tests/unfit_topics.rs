@@ -31,6 +31,7 @@ pub(super) fn topics_that_do_not_fit_are_refused(broker: &mut Broker) {
         &mut others.topics.recorded,
         &mut others.topics.dead_letters,
         &mut others.topics.knowledge,
+        &mut others.topics.partials,
         &mut others.topics.views,
     ] {
         name.push_str("-unused");

@@ -200,7 +200,7 @@ impl VerifyReport {
         // Records of before they told it say nothing.
         let by = committed.fingerprint.clone().zip(made_by);
         let is_other = by.as_ref().is_some_and(|(was, is)| was.digest != is.digest);
-        let is_live = !committed.knowledge.offsets.is_empty();
+        let is_live = committed.knowledge.offsets.values().any(|read| *read > 0);
         let committed = ComparedResponse::of(committed);
         let stage = match committed.difference(&again) {
             ResponseDifference::None => return self.same += 1,

@@ -53,12 +53,20 @@ fn texts(file: &str) -> BTreeMap<(String, String), String> {
 
 #[test]
 fn a_service_is_verified_from_the_recorded_answers_of_its_model() {
+    // What a stage makes of a model that does not answer ends as a dead letter, or as another response.
+    for on_failure in ["degrade", "dead_letter"] {
+        verified_from_recorded_answers(on_failure);
+    }
+}
+
+fn verified_from_recorded_answers(on_failure: &str) {
     let folder = tempfile::tempdir().expect("a folder");
     let path = |name: &str| folder.path().join(name).display().to_string();
     let model = ScriptedServer::start(Script::Good);
     let config = path("service.toml");
     let text = format!(
-        "[log]\nkind = \"embedded\"\ndirectory = {:?}\n{}[generation]\nform = \"prompted\"\n",
+        "[log]\nkind = \"embedded\"\ndirectory = {:?}\n{}[generation]\nform = \"prompted\"\n\
+         on_failure = \"{on_failure}\"\n",
         path("log"),
         model.config(),
     );
@@ -73,6 +81,19 @@ fn a_service_is_verified_from_the_recorded_answers_of_its_model() {
     let verify = ["verify", "--from-log", &config];
     let report = command(&[&verify[..], &["--answers", &answers]].concat());
     assert_eq!((&report["responses"], &report["same"]), (&all.into(), &all.into()), "{report}");
+    // An answer that the model did not give makes another response.
+    let forged = std::fs::read_to_string(&answers).expect("answers");
+    let forged = forged.replacen("You speak of", "You never spoke of", 1);
+    std::fs::write(path("forged.jsonl"), forged).expect("written");
+    let mut verified = turnstream(&verify);
+    verified.args(["--answers", &path("forged.jsonl"), "--json"]);
+    let verified = verified.output().expect("it starts");
+    let report: Value = serde_json::from_slice(&verified.stdout).expect("JSON");
+    assert_eq!((&report["differ"], &report["same"]), (&1.into(), &(all - 1).into()), "{report}");
+    assert_eq!(
+        (verified.status.code(), &report["shown"][0]["stage"]),
+        (Some(1), &"generation".into())
+    );
     let report = command(&verify);
     assert_eq!(report["underivable"], json!({ "answer_not_recorded": all }), "{report}");
     assert_eq!(model.seen().len(), asked, "verifying asks nobody");

@@ -26,11 +26,11 @@ use turnstream_schemas::{
 
 use crate::flow::{Epoch, TurnInFlight};
 use crate::fusion::{Fused, SearchForm, fuse};
-use crate::phrasings::NearestPhrasings;
 use crate::sources::Sources;
 use crate::stage::{DecideByRules, OnFailure, Streams, Without, run};
 use crate::stage_config::StageConfig;
 use crate::stage_context::StageContext;
+use turnstream_knowledge::phrasings::NearestPhrasings;
 
 const STAGE: Stage = Stage::DocumentRetrieval;
 

@@ -16,6 +16,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use timely::dataflow::StreamVec;
 use turnstream_knowledge::language::Lexicon;
+use turnstream_knowledge::phrasings::NearestPhrasings;
 use turnstream_ports::model::encoder::Encoder;
 use turnstream_ports::model::{Embed, Embedding};
 use turnstream_ports::refused::{Refused, check_bound};
@@ -23,7 +24,6 @@ use turnstream_schemas::{Fault, Stage};
 
 use crate::dialogue_vector::{LatestUtterances, embed, embedded, of_question};
 use crate::flow::{Embedded, Epoch, TurnInFlight};
-use crate::phrasings::{NearestPhrasings, Phrasings};
 use crate::salience::Recency;
 use crate::stage::{
     Answer, Asked, Call, CallConfig, Decide, OnFailure, Step, Streams, Without, run,
@@ -78,8 +78,8 @@ pub fn embedding<'scope>(
     config: EmbeddingConfig,
     context: &StageContext,
 ) -> Streams<'scope, TurnInFlight> {
-    let StageContext { embed, encoder, questions, phrasings, .. } = context.clone();
-    let stage = DialogueEmbedding { config, embed, encoder, questions, phrasings };
+    let StageContext { embed, encoder, questions, .. } = context.clone();
+    let stage = DialogueEmbedding { config, embed, encoder, questions };
     run(turns, stage, &context.runner)
 }
 
@@ -93,7 +93,6 @@ struct DialogueEmbedding {
     /// The reader's vectors, if there are documents or tables to search by them. There is none beside
     /// `embed`.
     questions: Option<Arc<Embed>>,
-    phrasings: Arc<Phrasings>,
 }
 
 /// The vectors of a turn.
@@ -145,7 +144,8 @@ impl Decide for DialogueEmbedding {
         if self.embed.is_none() {
             let embedded = self.in_place(turn)?;
             let question = of_question(&vectors);
-            let nearest = question.as_deref().map(|question| self.phrasings.nearest(question));
+            let phrasings = turn.knowledge.phrasings();
+            let nearest = question.as_deref().map(|question| phrasings.nearest(question));
             let taught = Arc::new(nearest.unwrap_or_default());
             return Ok(Step::decided(TurnVectors { embedded, question, taught }));
         }

@@ -21,8 +21,8 @@ use turnstream_schemas::{
     Speaker, Stage, Turn, TurnId,
 };
 
-use crate::phrasings::NearestPhrasings;
 use crate::sources::{Source, Sources};
+use turnstream_knowledge::phrasings::NearestPhrasings;
 
 mod in_flight;
 

@@ -70,8 +70,6 @@ pub mod document_retrieval;
 pub mod table_retrieval;
 pub mod tables;
 
-pub mod phrasings;
-
 pub mod relevance;
 
 pub mod decision;

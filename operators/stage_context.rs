@@ -13,7 +13,6 @@ use turnstream_ports::model::{Embed, Score};
 use crate::attention::Attention;
 use crate::judge::Judge;
 use crate::meaning::FactMeaning;
-use crate::phrasings::Phrasings;
 use crate::prompted::{Prompting, ReadAlong};
 use crate::sources::Sources;
 use crate::stage::StageRunner;
@@ -47,8 +46,6 @@ pub struct StageContext {
     pub questions: Option<Arc<Embed>>,
     /// The reader of questions and sections, if the decision asks it.
     pub reader: Option<Arc<Read>>,
-    /// How customers ask, as staff taught it.
-    pub phrasings: Arc<Phrasings>,
     /// Ranks facts by meaning, if facts have vectors.
     pub meaning: Option<FactMeaning>,
     /// The unified model, if one is configured.

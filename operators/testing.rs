@@ -7,6 +7,7 @@ use timely::dataflow::StreamVec;
 use timely::dataflow::operators::capture::{Capture, Event};
 use timely::dataflow::operators::vec::ToStream;
 use turnstream_knowledge::language::has_han;
+use turnstream_knowledge::phrasings::Phrasings;
 use turnstream_knowledge::{
     FactVectors, Graph, ImportedFact, Knowledge, KnowledgeVersion, VectorsHeader, VectorsWriter,
 };
@@ -194,7 +195,7 @@ pub(crate) fn runner() -> StageRunner {
 pub(crate) fn stage_context(graph: &Arc<Graph>) -> StageContext {
     StageContext {
         runner: runner(),
-        knowledge: Knowledge::new(Arc::clone(graph)),
+        knowledge: Knowledge::new(Arc::clone(graph), Phrasings::default()),
         sources: Arc::new(test_sources()),
         tables: Arc::default(),
         documents: None,
@@ -206,7 +207,6 @@ pub(crate) fn stage_context(graph: &Arc<Graph>) -> StageContext {
         gate: None,
         score: None,
         questions: None,
-        phrasings: Arc::default(),
         reader: None,
         unified: None,
         consistency: None,

@@ -3,6 +3,8 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use crate::Action;
+
 /// The key of a record on the compacted `knowledge` topic: a source and a statement. Written as
 /// compact JSON with normalised texts, so that equal keys are equal bytes.
 #[derive(
@@ -42,5 +44,36 @@ impl Default for FactValue {
     /// One ordinary English assertion.
     fn default() -> Self {
         Self { weight: 1.0, language: "en".to_owned(), retracted: false }
+    }
+}
+
+/// The key of a phrasing on the compacted `knowledge` topic: a text as customers write it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct PhrasingKey {
+    /// The text, without white space around it.
+    pub phrasing: String,
+}
+
+/// The value of a phrasing on the `knowledge` topic: what answers it, or what the response does.
+///
+/// A tombstone withdraws the phrasing like `withdrawn`, but only until compaction of the log removes the
+/// tombstone: a phrasing of the file `teaching.phrasings` stays withdrawn only with `withdrawn`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct PhrasingValue {
+    /// The section (`page.md#heading`) or the row (`row:ID`) that answers; only with `answer`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub gold: Option<String>,
+    /// What the response does.
+    pub action: Action,
+    /// Whether the phrasing is withdrawn; the other fields then have no meaning.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub withdrawn: bool,
+}
+
+impl Default for PhrasingValue {
+    fn default() -> Self {
+        Self { gold: None, action: Action::Answer, withdrawn: false }
     }
 }

@@ -69,7 +69,7 @@ pub use ids::{
     ConversationId, EntryId, EventTime, EvidenceId, InputId, RequestId, ResponseId, Scope,
     ScopeKind, Score, SourceName, TenantId, TurnId, UserId,
 };
-pub use knowledge::{FactKey, FactValue};
+pub use knowledge::{FactKey, FactValue, PhrasingKey, PhrasingValue};
 pub use model::ModelUsed;
 pub use outcome::{DeadLetter, Header, Outcome, Recorded, RecordedReason};
 pub use partial::PartialResponse;

@@ -46,8 +46,10 @@ published! {
     "history-entry", crate::HistoryEntry, "an entry on the `history` topic";
     "history-scope", crate::ScopeRecord, "the scope record on the `history` topic";
     "history-change", crate::HistoryChange, "a line of `replay --out-history`";
-    "knowledge-key", crate::FactKey, "the key of a record on the `knowledge` topic";
-    "knowledge-value", crate::FactValue, "the value of a record on the `knowledge` topic";
+    "knowledge-key", crate::FactKey, "the key of a fact on the `knowledge` topic";
+    "knowledge-value", crate::FactValue, "the value of a fact on the `knowledge` topic";
+    "phrasing-key", crate::PhrasingKey, "the key of a phrasing on the `knowledge` topic";
+    "phrasing-value", crate::PhrasingValue, "the value of a phrasing on the `knowledge` topic";
     "view-key", crate::ViewKey, "the key of a record on the `views` topic";
     "view-value", crate::ViewValue, "the value of a record on the `views` topic";
     "queries", crate::Queries, "what query production gives";

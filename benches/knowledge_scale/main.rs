@@ -15,6 +15,7 @@ use std::time::{Duration, Instant};
 
 use criterion::{BenchmarkId, Criterion};
 use timely::worker::Worker;
+use turnstream_knowledge::phrasings::Phrasings;
 use turnstream_knowledge::{Changes, Graph, Knowledge, View};
 use turnstream_lab::generate::{GenerateOptions, generate};
 use turnstream_operators::fact_retrieval::{DemandedConcepts, FactRetrievalConfig, retrieval_sets};
@@ -135,7 +136,7 @@ fn others(graph: &Graph, demands: &[DemandedConcepts]) {
 
 /// The knowledge of a worker with so many live changes.
 fn learned(worker: &mut Worker, graph: &Arc<Graph>, changes: usize) -> Knowledge {
-    let knowledge = Knowledge::new(Arc::clone(graph));
+    let knowledge = Knowledge::new(Arc::clone(graph), Phrasings::default());
     let (inlet, inbox) = crossbeam_channel::unbounded();
     let counts = Arc::default();
     let waker = worker.dataflow(|scope| knowledge.follow(scope, inbox, counts));
@@ -148,7 +149,7 @@ fn learned(worker: &mut Worker, graph: &Arc<Graph>, changes: usize) -> Knowledge
             let rest = changes.split_off(batch.min(changes.len()));
             sent += changes.len() as i64;
             let offsets = [(0, sent)].into();
-            inlet.send(Changes { changes, offsets }).expect("a worker");
+            inlet.send(Changes { changes, offsets, ..Changes::default() }).expect("a worker");
             changes = rest;
         }
     }

@@ -6,8 +6,8 @@ use turnstream_knowledge::terms::terms;
 use turnstream_ports::model::reader::{Reading, Section};
 use turnstream_schemas::{Column, Evidence, TableRow};
 
-use crate::phrasings::NearestPhrasings;
 use crate::tables::{self, subject};
+use turnstream_knowledge::phrasings::NearestPhrasings;
 
 /// A sentence beside the best one is said too if its logit is at most so much lower.
 const BESIDE: f32 = 1.0;

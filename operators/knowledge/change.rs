@@ -1,11 +1,13 @@
-//! Parses a record of the `knowledge` topic: one source's present assertion about one statement.
+//! Parses a record of the `knowledge` topic: one source's present assertion about one statement, or
+//! what staff taught about one phrasing.
 
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
-use turnstream_schemas::{FactKey, FactValue};
+use turnstream_schemas::{FactKey, FactValue, PhrasingKey, PhrasingValue};
 
 use super::builder::BuildError;
+use super::phrasings::{PhrasingChange, Taught};
 use super::{MAX_CONCEPT_BYTES, normalise};
 
 /// The present state of a statement.
@@ -31,6 +33,8 @@ pub struct Change {
 pub struct Changes {
     /// In the order of the log. Of two changes with the same key, the later one applies.
     pub changes: Vec<Change>,
+    /// In the order of the log. Of two changes of the same text, the later one applies.
+    pub phrasings: Vec<PhrasingChange>,
     /// Per partition: the next offset that is not in these changes or earlier ones.
     pub offsets: BTreeMap<i32, i64>,
 }
@@ -41,7 +45,8 @@ pub enum ChangeError {
     /// The key cannot be parsed.
     #[error(
         "the key is not a statement: {0}; it must be JSON like \
-         {{\"source\":\"ours\",\"head\":\"coffee\",\"relation\":\"UsedFor\",\"tail\":\"wake up\"}}"
+         {{\"source\":\"ours\",\"head\":\"coffee\",\"relation\":\"UsedFor\",\"tail\":\"wake up\"}}, \
+         or {{\"phrasing\":\"where is my parcel\"}}"
     )]
     Key(serde_json::Error),
     /// The value cannot be parsed.
@@ -53,6 +58,43 @@ pub enum ChangeError {
     /// No graph can hold the statement.
     #[error(transparent)]
     Fact(#[from] BuildError),
+    /// The record does not say what a phrasing leads to.
+    #[error(
+        "the value does not say what the phrasing leads to: {0}; it must be JSON like \
+         {{\"gold\":\"page.md#heading\"}}, {{\"action\":\"decline\"}} or {{\"withdrawn\":true}}, or absent"
+    )]
+    Phrasing(String),
+}
+
+/// A record of the `knowledge` topic.
+#[derive(Clone, Debug, PartialEq)]
+pub enum KnowledgeRecord {
+    /// A change of a statement.
+    Fact(Change),
+    /// What staff taught about a text; `None` withdraws it.
+    Phrasing(String, Option<Taught>),
+}
+
+impl KnowledgeRecord {
+    /// Parses a record.
+    ///
+    /// # Errors
+    /// The record is neither a change of a statement nor of a phrasing.
+    pub fn read(key: &[u8], value: Option<&[u8]>) -> Result<Self, ChangeError> {
+        let Ok(PhrasingKey { phrasing }) = serde_json::from_slice(key) else {
+            return Change::read(key, value).map(Self::Fact);
+        };
+        let text = phrasing.trim();
+        if text.is_empty() {
+            return Err(ChangeError::Phrasing("`phrasing` is empty".to_owned()));
+        }
+        let wrong = |error: serde_json::Error| ChangeError::Phrasing(error.to_string());
+        let value =
+            value.map(serde_json::from_slice::<PhrasingValue>).transpose().map_err(wrong)?;
+        let stands = value.filter(|value| !value.withdrawn);
+        let taught = stands.map(|value| Taught::new(value.gold, value.action)).transpose();
+        Ok(Self::Phrasing(text.to_owned(), taught.map_err(ChangeError::Phrasing)?))
+    }
 }
 
 impl Change {
@@ -124,6 +166,8 @@ fn check_text(field: &'static str, text: &str) -> Result<(), BuildError> {
 
 #[cfg(test)]
 mod tests {
+    use turnstream_schemas::Action;
+
     use super::*;
 
     fn read(key: &str, value: Option<&str>) -> Result<Change, String> {
@@ -152,6 +196,38 @@ mod tests {
         let (key, value) = taken.record();
         assert_eq!(Change::read(&key, Some(&value)).unwrap(), taken);
         assert!(String::from_utf8(value).unwrap().contains(r#""retracted":true"#));
+    }
+
+    #[test]
+    fn a_phrasing_is_read_with_what_it_leads_to() {
+        let read = |key: &str, value: Option<&str>| {
+            KnowledgeRecord::read(key.as_bytes(), value.map(str::as_bytes))
+                .map_err(|error| error.to_string())
+        };
+        let key = r#"{"phrasing":" where is my parcel "}"#;
+        let of = |taught| KnowledgeRecord::Phrasing("where is my parcel".to_owned(), taught);
+        let place = Taught::Place("post.md#late".to_owned());
+        for (value, taught) in [
+            (Some(r#"{"gold":"post.md#late"}"#), Some(place)),
+            (Some(r#"{"action":"hand_off"}"#), Some(Taught::Action(Action::HandOff))),
+            (Some(r#"{"withdrawn":true}"#), None),
+            (None, None),
+        ] {
+            assert_eq!(read(key, value), Ok(of(taught.clone())), "{value:?}");
+            let again = taught.map(|it| serde_json::to_string(&it.value()).expect("JSON"));
+            assert_eq!(read(key, again.as_deref()), read(key, value), "{value:?}");
+        }
+        for (value, reason) in [
+            ("{}", "needs `gold`"),
+            (r#"{"gold":"a","action":"decline"}"#, "decline has no `gold`"),
+            (r#"{"golf":"a"}"#, "golf"),
+        ] {
+            let error = read(key, Some(value)).unwrap_err();
+            assert!(error.contains(reason), "{error}");
+        }
+        assert!(read(r#"{"phrasing":" "}"#, None).unwrap_err().contains("is empty"));
+        assert!(matches!(read(KEY, None), Ok(KnowledgeRecord::Fact(_))));
+        assert!(read(r#"{"phrase":"x"}"#, None).unwrap_err().contains("not a statement"));
     }
 
     #[test]

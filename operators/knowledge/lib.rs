@@ -11,8 +11,9 @@
 //! changes, and a [`View`] adds both up as of one [`KnowledgeVersion`].
 //!
 //! [`language`] has lemmas and word lists. [`linking`] and [`mod@search`] find the concepts that an
-//! utterance names. [`terms`] are the units that BM25 counts. [`mod@sentences`] are what can be said from a text. [`small_talk`] recognises utterances
-//! that ask for nothing.
+//! utterance names. [`terms`] are the units that BM25 counts. [`mod@sentences`] are
+//! what can be said from a text. [`small_talk`] recognises utterances that ask for nothing.
+//! [`phrasings`] are how customers ask, as staff taught it.
 
 mod builder;
 mod change;
@@ -35,6 +36,7 @@ mod whole;
 
 pub mod language;
 pub mod linking;
+pub mod phrasings;
 pub mod search;
 pub mod sentences;
 pub mod small_talk;
@@ -49,7 +51,7 @@ use std::sync::OnceLock;
 use serde::Serialize;
 
 pub use builder::{BuildError, Builder};
-pub use change::{Change, ChangeError, Changes, Upsert};
+pub use change::{Change, ChangeError, Changes, KnowledgeRecord, Upsert};
 pub use chinese::chinese_clause;
 pub use external::{CollectError, ExternalBuilder};
 pub use grams::{likeness, likeness_of_phrases};

@@ -26,6 +26,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use timely::dataflow::operators::probe::Handle;
 use turnstream_schemas::KnowledgeState;
 
+use super::phrasings::{PhrasingChange, Phrasings};
 use super::{Fact, Graph, View};
 use arrange::{Batches, Trace, Version};
 pub(super) use dictionary::Dictionary;
@@ -110,7 +111,8 @@ pub(super) enum Side {
     To,
 }
 
-/// A version of the graph. A turn looks facts up in one version from its first stage to its last.
+/// A version of the graph and of the phrasings. A turn reads one version from its first stage to its
+/// last.
 #[derive(Clone, Debug, Default)]
 pub struct KnowledgeVersion(Arc<Named>);
 
@@ -118,9 +120,15 @@ pub struct KnowledgeVersion(Arc<Named>);
 struct Named {
     version: Version,
     state: KnowledgeState,
+    phrasings: Phrasings,
 }
 
 impl KnowledgeVersion {
+    /// The phrasings of the version.
+    pub fn phrasings(&self) -> &Phrasings {
+        &self.0.phrasings
+    }
+
     /// The name of the version: the snapshot, and the offsets up to which changes are applied.
     pub fn state(&self) -> &KnowledgeState {
         &self.0.state
@@ -138,6 +146,8 @@ pub struct LiveCounts {
     pub differing: AtomicU64,
     /// Concepts that only the topic names.
     pub concepts: AtomicU64,
+    /// Phrasings that the topic changed.
+    pub phrasings: AtomicU64,
     /// Versions that a turn in flight may still read, including the latest.
     pub versions: AtomicU64,
     /// Updates in the arrangements of one worker; compaction brings them down.
@@ -160,12 +170,19 @@ pub struct Knowledge {
 struct Live {
     dictionary: Dictionary,
     /// Applied batches, oldest first. A batch is complete once the probe has passed its version.
-    applied: VecDeque<(Version, BTreeMap<i32, i64>)>,
+    applied: VecDeque<Applied>,
     /// Complete versions, oldest first. The last is the latest.
     versions: VecDeque<KnowledgeVersion>,
     traces: Option<Traces>,
     probe: Handle<Version>,
     counts: Option<Arc<LiveCounts>>,
+}
+
+/// An applied batch of changes.
+struct Applied {
+    version: Version,
+    phrasings: Vec<PhrasingChange>,
+    offsets: BTreeMap<i32, i64>,
 }
 
 struct Traces {
@@ -186,11 +203,11 @@ pub(super) struct Reading<'k> {
 }
 
 impl Knowledge {
-    /// A graph without live changes.
-    pub fn new(graph: Arc<Graph>) -> Self {
+    /// A graph and phrasings without live changes.
+    pub fn new(graph: Arc<Graph>, phrasings: Phrasings) -> Self {
         let state =
             KnowledgeState { snapshot: graph.version().to_owned(), offsets: BTreeMap::new() };
-        let now = KnowledgeVersion(Arc::new(Named { version: 0, state }));
+        let now = KnowledgeVersion(Arc::new(Named { version: 0, state, phrasings }));
         Self { graph, now: Rc::new(RefCell::new(now)), live: Rc::default() }
     }
 
@@ -213,16 +230,22 @@ impl Knowledge {
     pub fn settle(&self) {
         let mut live = self.live.borrow_mut();
         let Some(live) = live.as_mut() else { return };
-        let mut latest = None;
-        while let Some((version, _)) = live.applied.front()
+        let (mut latest, mut taught) = (None, Vec::new());
+        while let Some(Applied { version, .. }) = live.applied.front()
             && !live.probe.less_equal(version)
         {
-            latest = live.applied.pop_front();
+            latest = live.applied.pop_front().map(|applied| {
+                taught.extend(applied.phrasings);
+                (applied.version, applied.offsets)
+            });
         }
         let moved = latest.is_some();
         if let Some((version, offsets)) = latest {
             let state = KnowledgeState { snapshot: self.graph.version().to_owned(), offsets };
-            let now = KnowledgeVersion(Arc::new(Named { version, state }));
+            let before = self.now();
+            let before = before.phrasings();
+            let phrasings = if taught.is_empty() { before.clone() } else { before.with(taught) };
+            let now = KnowledgeVersion(Arc::new(Named { version, state, phrasings }));
             *self.now.borrow_mut() = now.clone();
             live.versions.push_back(now);
         }
@@ -281,6 +304,8 @@ impl Live {
         counts.updates.store(updates as u64, Ordering::Relaxed);
         counts.versions.store(self.versions.len() as u64, Ordering::Relaxed);
         counts.concepts.store(self.dictionary.len() as u64, Ordering::Relaxed);
+        let phrasings = self.versions.back().map_or(0, |now| now.phrasings().changed());
+        counts.phrasings.store(phrasings as u64, Ordering::Relaxed);
     }
 }
 

@@ -71,7 +71,7 @@ pub struct ReplayDiffArgs {
     /// The shape of that log.
     #[arg(long, value_enum, value_name = "FORMAT", default_value_t, requires = "log")]
     format: Format,
-    /// Show so many of the turns that differ.
+    /// Show so many of the turns that differ, first those that A answers.
     #[arg(long, value_name = "N", default_value_t = 10)]
     show: usize,
     /// End with exit code 1 if more turns change like this: FROM->TO > N, or > N% of all turns. May be given
@@ -87,6 +87,31 @@ pub struct ReplayDiffArgs {
     /// Print one JSON object instead: the counts, and the limits that are exceeded.
     #[arg(long)]
     pub(crate) json: bool,
+}
+
+impl ReplayDiffArgs {
+    /// Compares the responses of two replays of a log: for programs, or with so many of the turns that
+    /// differ.
+    pub(crate) fn of_files(
+        [a, b]: [PathBuf; 2],
+        (log, format): (&Path, Format),
+        show: usize,
+        json: bool,
+    ) -> Self {
+        Self {
+            a,
+            b: Some(b),
+            from_log: None,
+            logged: LoggedPart::default(),
+            log: Some(log.to_owned()),
+            format,
+            show,
+            fail_over: Vec::new(),
+            out: None,
+            report: None,
+            json,
+        }
+    }
 }
 
 /// A turn whose responses differ.
@@ -158,7 +183,9 @@ pub fn execute(args: &ReplayDiffArgs, out: &mut dyn Write) -> anyhow::Result<Exi
     if args.json {
         print_json(out, &report)?;
     } else {
-        print(&report, &changed[..changed.len().min(args.show)], out)?;
+        let (answered, other): (Vec<_>, Vec<_>) =
+            changed.iter().partition(|turn| turn.a.action == Some(Action::Answer));
+        print(&report, answered.into_iter().chain(other).take(args.show), out)?;
     }
     Ok(if report.exceeded.is_empty() { Exit::Success } else { Exit::Failed })
 }
@@ -289,7 +316,11 @@ fn ranked(counts: impl Iterator<Item = Count>) -> Vec<Count> {
     counts
 }
 
-fn print(report: &DiffReport, shown: &[ChangedTurn], out: &mut dyn Write) -> anyhow::Result<()> {
+fn print<'t>(
+    report: &DiffReport,
+    shown: impl Iterator<Item = &'t ChangedTurn>,
+    out: &mut dyn Write,
+) -> anyhow::Result<()> {
     let DiffReport { compared, same, numbers, changed, only_a, only_b, .. } = report;
     writeln!(
         out,

@@ -6,7 +6,7 @@ use std::io::Write;
 use clap::Subcommand;
 use serde::Serialize;
 
-mod change;
+pub(crate) mod change;
 mod embed;
 mod import;
 mod input;

@@ -12,7 +12,7 @@ use serde::Serialize;
 use turnstream_console::progress::Progress;
 use turnstream_console::{Exit, InputRefused, Usage, load_config, print_json, signals};
 use turnstream_engine::commit::TracePlace;
-use turnstream_engine::config::Checks;
+use turnstream_engine::config::{Checks, Config, Loaded};
 use turnstream_engine::dependencies::{Dependencies, Reach};
 use turnstream_engine::metrics::{Metrics, resident_bytes};
 use turnstream_engine::serve::{Summary, serve};
@@ -112,6 +112,24 @@ pub struct ReplayArgs {
 }
 
 impl ReplayArgs {
+    /// A replay of a file of turns, whose own answers enter history; responses go to a file.
+    pub(crate) fn of_file(log: &Path, format: Format, out: PathBuf) -> Self {
+        Self {
+            log: Some(log.to_owned()),
+            from_log: None,
+            format,
+            out_dead_letters: None,
+            history: ReplayHistory::Generated,
+            config: None,
+            ..Self::of_service(
+                log,
+                &LoggedPart::default(),
+                AnswerFiles::default(),
+                [out, PathBuf::new()],
+            )
+        }
+    }
+
     /// A replay of what a service has read, with its own configuration; responses and dead letters go to two
     /// files.
     pub(crate) fn of_service(
@@ -195,8 +213,19 @@ pub fn execute(args: &ReplayArgs, out: &mut dyn Write) -> anyhow::Result<Exit> {
         let what = "--record-answers would replace the file of --answers";
         return Err(Usage::new(what, "name another file").into());
     }
+    run(args, load_config(args.config.as_deref())?, out)
+}
+
+/// Replays the log with a configuration that was loaded, whatever the arguments name.
+///
+/// # Errors
+/// As [`execute`].
+pub(crate) fn run(
+    args: &ReplayArgs,
+    mut loaded: Loaded<Config>,
+    out: &mut dyn Write,
+) -> anyhow::Result<Exit> {
     let outputs = Outputs::of(args)?;
-    let mut loaded = load_config(args.config.as_deref())?;
     let config = &mut loaded.value;
     // Files need no interval, and a logged turn may have any age.
     config.commit.interval_ms = 0;

@@ -1,7 +1,7 @@
 //! `turnstream teach`: what customers asked and nothing answered, alike ones together, and what staff says about it.
 //!
-//! What is taught is a phrasing, a line of the file that `teaching.phrasings` names
-//! ([`turnstream_sources::phrasings`]).
+//! What is taught is a phrasing: a line of the file that `teaching.phrasings` names
+//! ([`turnstream_sources::phrasings`]), or a record of the `knowledge` topic.
 
 use std::collections::HashMap;
 use std::io::Write;
@@ -20,8 +20,10 @@ use turnstream_sources::phrasings::{PhrasingLine, phrasings, slug};
 
 use crate::responses::each_response;
 
+mod put;
 mod suggest;
 
+use put::{TeachDeleteArgs, TeachPutArgs, delete, put};
 use suggest::{TeachSuggestArgs, suggest};
 
 /// The least cosine of a turn with a cluster's first one at which it joins the cluster.
@@ -37,7 +39,9 @@ const SHOWN: usize = 4;
 Examples:
   turnstream teach list questions.jsonl responses.jsonl
   turnstream teach suggest log.jsonl --documents store
-  turnstream teach set log.jsonl c-17/t3 returns.md#refunds --phrasings taught.jsonl")]
+  turnstream teach set log.jsonl c-17/t3 returns.md#refunds --phrasings taught.jsonl
+  turnstream teach put taught.jsonl --config turnstream.toml --dry-run log.jsonl
+  turnstream teach put taught.jsonl --config turnstream.toml")]
 pub struct TeachArgs {
     #[command(subcommand)]
     command: TeachCommand,
@@ -52,6 +56,10 @@ enum TeachCommand {
     Suggest(TeachSuggestArgs),
     /// Teach that a section or row answers turns like this one, or what the response does.
     Set(TeachSetArgs),
+    /// Teach a running service: write phrasings to the topic of knowledge, or see first what they change.
+    Put(TeachPutArgs),
+    /// Withdraw phrasings from a running service.
+    Delete(TeachDeleteArgs),
 }
 
 /// A log with its turns.
@@ -116,6 +124,8 @@ impl TeachArgs {
             TeachCommand::List(args) => args.json,
             TeachCommand::Suggest(args) => args.json,
             TeachCommand::Set(args) => args.json,
+            TeachCommand::Put(args) => args.json,
+            TeachCommand::Delete(args) => args.json,
         }
     }
 }
@@ -135,6 +145,8 @@ pub fn execute(args: &TeachArgs, out: &mut dyn Write) -> anyhow::Result<()> {
         TeachCommand::List(args) => list(args, out),
         TeachCommand::Suggest(args) => suggest(args, out),
         TeachCommand::Set(args) => set(args, out),
+        TeachCommand::Put(args) => put(args, out),
+        TeachCommand::Delete(args) => delete(args, out),
     }
 }
 
@@ -326,7 +338,7 @@ fn add(file: &Path, line: &PhrasingLine) -> anyhow::Result<()> {
     let mut known = String::new();
     if file.exists() {
         let taught = phrasings(file).map_err(|error| InputRefused::new(error.to_string(), ""))?;
-        if taught.iter().any(|it| it.text == line.text) {
+        if taught.iter().any(|(it, _)| it.text == line.text) {
             let remedy = "edit or remove its line, to teach something else";
             let message = format!("{} has this phrasing already: {}", file.display(), line.text);
             return Err(Usage::new(message, remedy).into());

@@ -4,6 +4,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use turnstream_knowledge::phrasings::Phrasings;
 use turnstream_knowledge::{Graph, Knowledge, LiveCounts};
 use turnstream_log::Topic;
 use turnstream_models::answers::Recording;
@@ -16,7 +17,6 @@ use turnstream_operators::history::similarity::Similarity;
 use turnstream_operators::history::{HistoryConfig, Keeping, ResponseSource, Rules};
 use turnstream_operators::ingest::{AgentTurns, InputTopic, OnAgentReply};
 use turnstream_operators::judge::Judge;
-use turnstream_operators::phrasings::Phrasings;
 use turnstream_operators::prompted::ReadAlong;
 use turnstream_operators::prompted::{Prompting, Prompts};
 use turnstream_operators::sources::Sources;
@@ -35,6 +35,7 @@ use crate::config::Config;
 use crate::digests::Digests;
 use crate::meaning::Meaning;
 use crate::metrics::Metrics;
+use crate::teaching::Teaching;
 
 mod opening;
 pub mod trained;
@@ -78,8 +79,10 @@ pub struct Dependencies {
     pub score: Option<Arc<Score>>,
     /// The reader's vectors of questions, if documents or tables are searched by them.
     pub questions: Option<Arc<Embed>>,
-    /// How customers ask, as staff taught it.
-    pub phrasings: Arc<Phrasings>,
+    /// The phrasings of the file; the `knowledge` topic changes them.
+    pub phrasings: Phrasings,
+    /// Finds what further phrasings lead to.
+    pub teaching: Arc<Teaching>,
     /// The reader, if the decision asks it.
     pub reader: Option<Arc<Read>>,
     /// The unified model, if a stage asks it.
@@ -162,7 +165,8 @@ impl Dependencies {
             embed: None,
             score: None,
             questions: None,
-            phrasings: Arc::default(),
+            phrasings: Phrasings::default(),
+            teaching: Arc::default(),
             reader: None,
             unified: None,
             cache: Arc::<MemoryCache>::default(),
@@ -249,7 +253,6 @@ impl Dependencies {
             meaning: self.meaning.of_facts(),
             score: self.score.clone(),
             questions: self.questions.clone(),
-            phrasings: Arc::clone(&self.phrasings),
             reader: self.reader.clone(),
             unified: self.unified.clone(),
         }

@@ -5,14 +5,16 @@
 //! everything that was on the topic at the start. A restarted process therefore never answers from
 //! a fact that was retracted.
 //!
-//! A record that is not a change is logged, counted and skipped. It stays on the topic.
+//! A record that is not a change is logged, counted and skipped. It stays on the topic. Changes of
+//! phrasings reach the workers with what they lead to ([`Teaching`]).
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use turnstream_knowledge::{Change, ChangeError, Changes, LiveCounts};
+use turnstream_knowledge::phrasings::Taught;
+use turnstream_knowledge::{Change, ChangeError, Changes, KnowledgeRecord, LiveCounts};
 use turnstream_log::{Follower, LogError, Record, Topic};
 
 use crate::config::LogKind;
@@ -20,6 +22,7 @@ use crate::dependencies::Dependencies;
 use crate::meaning::LiveVectors;
 use crate::metrics::Metrics;
 use crate::panics::{Panicked, WorkerError};
+use crate::teaching::{Teaching, TeachingError};
 
 mod fed_workers;
 #[cfg(test)]
@@ -83,6 +86,8 @@ pub struct KnowledgeFeed {
     learned: CaughtUp,
     /// Makes the vectors of new facts before the workers hear of them.
     vectors: Option<LiveVectors>,
+    /// Finds what phrasings lead to before the workers hear of them.
+    teaching: Arc<Teaching>,
     /// The last offsets that were passed on.
     offsets: BTreeMap<i32, i64>,
     begun: Instant,
@@ -98,7 +103,7 @@ impl KnowledgeFeed {
         dependencies: &Dependencies,
         learned: CaughtUp,
     ) -> Self {
-        let Dependencies { config, metrics, live, .. } = dependencies;
+        let Dependencies { config, metrics, live, teaching, .. } = dependencies;
         let topic = match config.log.kind {
             LogKind::Kafka => config.log.kafka.topics.name(Topic::Knowledge),
             LogKind::Embedded => Topic::Knowledge.name(),
@@ -114,6 +119,7 @@ impl KnowledgeFeed {
             counts: Arc::clone(live),
             learned,
             vectors: dependencies.meaning.live.clone(),
+            teaching: Arc::clone(teaching),
             offsets: BTreeMap::new(),
             begun: now,
             told: now,
@@ -141,25 +147,34 @@ impl KnowledgeFeed {
     /// Polls once, for at most `wait`, and passes on what came.
     ///
     /// # Errors
-    /// An error that another poll cannot recover from, or more live changes than allowed.
+    /// An error that another poll cannot recover from, phrasings that cannot be taught, or more live
+    /// changes than allowed.
     pub fn poll(&mut self, workers: &impl Learn, wait: Duration) -> Result<(), KnowledgeFeedError> {
         // Workers that have nearly caught up should not wait for a whole poll.
         let almost = !self.learned.is_done() && self.follower.has_caught_up();
         let records = self.follower.poll(if almost { wait.min(LOOK) } else { wait })?;
         self.records += records.len() as u64;
-        let changes: Vec<Change> =
-            records.into_iter().filter_map(|record| self.read(record)).collect();
+        let (mut changes, mut taught) =
+            (Vec::<Change>::new(), Vec::<(String, Option<Taught>)>::new());
+        for record in records.into_iter().filter_map(|record| self.read(record)) {
+            match record {
+                KnowledgeRecord::Fact(change) => changes.push(change),
+                KnowledgeRecord::Phrasing(text, lesson) => taught.push((text, lesson)),
+            }
+        }
         self.refusals.tell_rest(&self.topic);
         let offsets = self.follower.positions();
         if offsets != self.offsets {
             let knowledge = self.metrics.knowledge();
-            let upserts = changes.iter().filter(|change| change.upsert.is_some()).count();
-            let retractions = changes.len() - upserts;
+            let facts = changes.iter().filter(|change| change.upsert.is_some()).count();
+            let upserts = facts + taught.iter().filter(|(_, taught)| taught.is_some()).count();
+            let retractions = changes.len() + taught.len() - upserts;
             self.offsets.clone_from(&offsets);
             if let Some(vectors) = &self.vectors {
                 vectors.embed(&changes);
             }
-            workers.learn(Changes { changes, offsets })?;
+            let phrasings = self.teaching.changes(taught)?;
+            workers.learn(Changes { changes, phrasings, offsets })?;
             knowledge.learned(upserts as u64, retractions as u64);
         }
         self.check_bound()?;
@@ -168,9 +183,9 @@ impl KnowledgeFeed {
     }
 
     /// Parses the change in a record. Logs and counts a record that is not a change.
-    fn read(&mut self, record: Record) -> Option<Change> {
+    fn read(&mut self, record: Record) -> Option<KnowledgeRecord> {
         let Record { partition, offset, key, value, .. } = record;
-        let read = Change::read(key.as_deref().unwrap_or_default(), value.as_deref());
+        let read = KnowledgeRecord::read(key.as_deref().unwrap_or_default(), value.as_deref());
         let refused = |error| {
             self.metrics.knowledge().refused.inc();
             self.refusals.tell((&self.topic, partition, offset), &error);
@@ -180,7 +195,10 @@ impl KnowledgeFeed {
 
     /// Bounds the memory that workers use beside the snapshot. No other place does.
     fn check_bound(&self) -> Result<(), KnowledgeFeedError> {
-        let statements = self.counts.differing.load(Ordering::Relaxed);
+        let counts = &self.counts;
+        let [statements, phrasings] =
+            [&counts.differing, &counts.phrasings].map(|count| count.load(Ordering::Relaxed));
+        let statements = statements + phrasings;
         let limit = self.max_live_changes;
         if statements <= limit {
             return Ok(());
@@ -249,16 +267,19 @@ pub enum KnowledgeFeedError {
     /// A worker failed.
     #[error(transparent)]
     Worker(#[from] WorkerError),
+    /// The phrasings on the topic cannot be taught.
+    #[error("phrasings of the topic of knowledge cannot be taught: {0}")]
+    Teaching(#[from] TeachingError),
     /// More statements differ from the snapshot than memory may hold.
     #[error(
-        "topic {topic}: {statements} statements differ from the snapshot, and \
+        "topic {topic}: {statements} statements and phrasings differ from the snapshot, and \
          knowledge.max_live_changes allows {limit}; import them into a new snapshot with \
          `turnstream knowledge import` and empty the topic, or raise the bound"
     )]
     TooManyLiveChanges {
         /// The topic.
         topic: String,
-        /// Statements that differ from the snapshot.
+        /// Statements that differ from the snapshot, and phrasings.
         statements: u64,
         /// The bound.
         limit: u64,

@@ -42,5 +42,6 @@ pub mod panics;
 pub mod partials;
 pub mod serve;
 pub mod tally;
+pub mod teaching;
 pub mod views;
 pub mod worker;

@@ -24,7 +24,7 @@ use timely::WorkerConfig;
 use timely::communication::Allocator;
 use timely::communication::allocator::thread::Thread;
 use timely::worker::Worker;
-use turnstream_knowledge::Change;
+use turnstream_knowledge::KnowledgeRecord;
 use turnstream_log::write::Writer;
 use turnstream_log::{Follower, LogError, Record, Topic};
 use turnstream_operators::views::Views;
@@ -265,11 +265,14 @@ impl Publishing {
         let responses = self.ends.responses.poll(if came { Duration::ZERO } else { wait })?;
         let came = came || !responses.is_empty();
         for record in learned {
-            match Change::read(record.key.as_deref().unwrap_or_default(), record.value.as_deref()) {
-                Ok(change) => {
+            let key = record.key.as_deref().unwrap_or_default();
+            match KnowledgeRecord::read(key, record.value.as_deref()) {
+                Ok(KnowledgeRecord::Fact(change)) => {
                     self.views.learn(&change);
                     self.summary.changes += 1;
                 }
+                // No view counts phrasings.
+                Ok(KnowledgeRecord::Phrasing(..)) => {}
                 Err(error) => self.refuse(Topic::Knowledge, &record, &error),
             }
         }

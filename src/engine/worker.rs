@@ -85,7 +85,8 @@ impl Core {
             conversations: dependencies.publish_conversations,
         };
         let Inlet { inputs: inlet, changes } = inlet;
-        let knowledge = Knowledge::new(Arc::clone(&dependencies.graph));
+        let (graph, phrasings) = (Arc::clone(&dependencies.graph), dependencies.phrasings.clone());
+        let knowledge = Knowledge::new(graph, phrasings);
         let counts = Arc::clone(&dependencies.live);
         let learner = worker.dataflow(|scope| knowledge.follow(scope, changes, counts));
         worker.dataflow::<Epoch, _, _>(|scope| {

@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use turnstream_knowledge::phrasings::Taught;
 use turnstream_schemas::Action;
 
 /// What a company's staff taught.
@@ -64,11 +65,11 @@ pub enum PhrasingsError {
     },
 }
 
-/// Reads the phrasings of a file; empty lines are skipped.
+/// Reads the phrasings of a file, each with what it leads to; empty lines are skipped.
 ///
 /// # Errors
 /// The file cannot be read, or a line is no phrasing.
-pub fn phrasings(file: &Path) -> Result<Vec<PhrasingLine>, PhrasingsError> {
+pub fn phrasings(file: &Path) -> Result<Vec<(PhrasingLine, Taught)>, PhrasingsError> {
     let text = std::fs::read_to_string(file)
         .map_err(|source| PhrasingsError::Read { file: file.to_owned(), source })?;
     let lines = text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty());
@@ -80,13 +81,8 @@ pub fn phrasings(file: &Path) -> Result<Vec<PhrasingLine>, PhrasingsError> {
         if read.text.trim().is_empty() {
             return Err(wrong("`text` is empty".to_owned()));
         }
-        match (&read.gold, read.action) {
-            (None, Action::Answer) => Err(wrong("an answer needs `gold`".to_owned())),
-            (Some(_), action) if action != Action::Answer => {
-                Err(wrong(format!("{} has no `gold`", action.name())))
-            }
-            _ => Ok(read),
-        }
+        let taught = Taught::new(read.gold.clone(), read.action).map_err(wrong)?;
+        Ok((read, taught))
     };
     lines.map(read).collect()
 }
@@ -113,7 +109,8 @@ mod tests {
         let good = "{\"text\": \"too small\", \"gold\": \"a.md#b\"}\n\n\
                     {\"id\": \"p2\", \"text\": \"a human!\", \"gold\": null, \"action\": \"hand_off\"}\n";
         let found = read(good).expect("phrasings");
-        assert_eq!((found[0].action, found[1].action), (Action::Answer, Action::HandOff));
+        assert_eq!(found[0].1, Taught::Place("a.md#b".to_owned()));
+        assert_eq!(found[1].1, Taught::Action(Action::HandOff));
         for (line, says) in [
             ("{\"text\": \"x\"}", "needs `gold`"),
             ("{\"text\": \" \", \"gold\": \"a\"}", "`text` is empty"),

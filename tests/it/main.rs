@@ -52,6 +52,7 @@ mod scripted_server;
 mod sources;
 mod stalled_encoder;
 mod static_members;
+mod taught_live;
 mod trained_tables;
 mod validate;
 mod verify;

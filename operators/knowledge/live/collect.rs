@@ -18,11 +18,12 @@ use timely::dataflow::operators::{Probe, probe::Handle};
 use timely::dataflow::{Scope, StreamVec};
 use timely::scheduling::SyncActivator;
 
+use super::super::phrasings::PhrasingChange;
 use super::super::{Changes, Fact, Graph};
 use super::arrange::{KeyedUpdate, Version, arrange};
 use super::dictionary::Dictionary;
 use super::present::{Present, Update};
-use super::{Between, Knowledge, Live, LiveCounts, Ranked, Side, Traces};
+use super::{Applied, Between, Knowledge, Live, LiveCounts, Ranked, Side, Traces};
 
 /// Most batches of changes that the source takes in at one scheduling, so that other operators get
 /// to run.
@@ -32,6 +33,7 @@ const BATCHES_PER_SCHEDULING: usize = 16;
 #[derive(Clone, Debug, Serialize, Deserialize)]
 struct VersionUpdates {
     updates: Vec<Update>,
+    phrasings: Vec<PhrasingChange>,
     offsets: BTreeMap<i32, i64>,
 }
 
@@ -160,7 +162,7 @@ fn step(changes: Changes, present: &mut Present, counts: &LiveCounts) -> Version
         };
     }
     counts.differing.store(present.len() as u64, Ordering::Relaxed);
-    VersionUpdates { updates, offsets: changes.offsets }
+    VersionUpdates { updates, phrasings: changes.phrasings, offsets: changes.offsets }
 }
 
 /// Gives updates the ids of this worker.
@@ -176,12 +178,12 @@ fn place(
                 let mut live = live.borrow_mut();
                 let Some(live) = live.as_mut() else { return };
                 let mut session = output.session(&capability);
-                for VersionUpdates { updates, offsets } in steps.drain(..) {
+                for VersionUpdates { updates, phrasings, offsets } in steps.drain(..) {
                     for update in &updates {
                         let placed = live.dictionary.place(update, version, &graph);
                         session.give((placed, version, update.diff));
                     }
-                    live.applied.push_back((version, offsets));
+                    live.applied.push_back(Applied { version, phrasings, offsets });
                 }
             });
         }

@@ -3,13 +3,14 @@ mod oracle;
 use crossbeam_channel::Sender;
 use proptest::prelude::*;
 use timely::worker::Worker;
-use turnstream_schemas::FactKey;
+use turnstream_schemas::{Action, FactKey};
 
 use super::super::relation::positive_name;
 use super::super::{Change, Changes, ImportedFact, Upsert, normalise};
 use super::*;
 use crate::language::Lexicon;
 use crate::linking::{LinkingConfig, Mention, link};
+use crate::phrasings::{LeadsTo, Phrasing};
 use crate::search::{SearchConfig, search};
 
 use oracle::{check, say};
@@ -82,7 +83,7 @@ struct Following<'w> {
 
 impl<'w> Following<'w> {
     fn begin(worker: &'w mut Worker, graph: Arc<Graph>) -> Self {
-        let knowledge = Knowledge::new(Arc::clone(&graph));
+        let knowledge = Knowledge::new(Arc::clone(&graph), Phrasings::default());
         let (inlet, changes) = crossbeam_channel::unbounded();
         let counts = Arc::<LiveCounts>::default();
         let waker = worker.dataflow(|scope| knowledge.follow(scope, changes, Arc::clone(&counts)));
@@ -90,9 +91,17 @@ impl<'w> Following<'w> {
     }
 
     fn learn(&mut self, changes: Vec<Change>) -> KnowledgeVersion {
+        self.apply(Changes { changes, ..Changes::default() })
+    }
+
+    fn teach(&mut self, phrasings: Vec<PhrasingChange>) -> KnowledgeVersion {
+        self.apply(Changes { phrasings, ..Changes::default() })
+    }
+
+    fn apply(&mut self, changes: Changes) -> KnowledgeVersion {
         self.offset += 1;
         let offsets = [(0, self.offset)].into();
-        self.inlet.send(Changes { changes, offsets }).unwrap();
+        self.inlet.send(Changes { offsets, ..changes }).unwrap();
         self.waker.activate().unwrap();
         while self.knowledge.now().state().offsets.get(&0) != Some(&self.offset) {
             self.worker.step();
@@ -268,6 +277,37 @@ fn listing(knowledge: &Knowledge) -> Vec<String> {
 }
 
 /// Search uses the version that the turn reads.
+#[test]
+fn a_version_keeps_the_phrasings_that_it_was_taken_with() {
+    run(vec![], |mut following| {
+        let change = |text: &str, leads_to: Option<Action>| {
+            let phrasing = leads_to.map(|action| {
+                let (text, vector) = (text.to_owned(), vec![1.0]);
+                Arc::new(Phrasing { text, leads_to: LeadsTo::Action(action), vector })
+            });
+            PhrasingChange { text: text.to_owned(), phrasing }
+        };
+        let said = |version: &KnowledgeVersion| {
+            version.phrasings().nearest(&[1.0]).action.map(|(action, _)| action)
+        };
+        let before = following.knowledge.now();
+        let declined = following.teach(vec![change("hello", Some(Action::Decline))]);
+        let unrelated = following.learn(vec![change_of_a_fact()]);
+        let social = following.teach(vec![change("hello", Some(Action::Social))]);
+        let withdrawn = following.teach(vec![change("hello", None)]);
+        assert_eq!(said(&before), None);
+        assert_eq!([&declined, &unrelated].map(said), [Some(Action::Decline); 2]);
+        assert_eq!((said(&social), said(&withdrawn)), (Some(Action::Social), None));
+        assert_eq!(following.counts.phrasings.load(Ordering::Relaxed), 1);
+        drop((before, declined, unrelated, social, withdrawn));
+        following.end();
+    });
+}
+
+fn change_of_a_fact() -> Change {
+    change((0, 0, 0, 1), Some((0, 1)))
+}
+
 #[test]
 fn a_slip_is_found_while_its_concept_has_facts() {
     let says = |head: &str, tail: &str, stands: bool| Change {

@@ -130,8 +130,9 @@ struct ChangeReport {
     files: Vec<FileReport>,
 }
 
+/// The records that were written to a partition.
 #[derive(Debug, Serialize)]
-struct PartitionChanges {
+pub(crate) struct PartitionChanges {
     partition: i32,
     #[serde(flatten)]
     stretch: Stretch,
@@ -225,7 +226,11 @@ impl Doing {
     }
 }
 
-fn open(config: &Config) -> anyhow::Result<Box<dyn Writer>> {
+/// Opens the topic of knowledge for writing.
+///
+/// # Errors
+/// The log cannot be reached, or another process has it.
+pub(crate) fn open(config: &Config) -> anyhow::Result<Box<dyn Writer>> {
     match config.log.kind {
         LogKind::Kafka => Ok(Box::new(kafka::write(&config.log.kafka, Topic::Knowledge)?)),
         LogKind::Embedded => {
@@ -239,7 +244,8 @@ fn open(config: &Config) -> anyhow::Result<Box<dyn Writer>> {
     }
 }
 
-fn topic_of(config: &Config) -> &str {
+/// The name of the topic of knowledge.
+pub(crate) fn topic_of(config: &Config) -> &str {
     match config.log.kind {
         LogKind::Kafka => config.log.kafka.topics.name(Topic::Knowledge),
         LogKind::Embedded => Topic::Knowledge.name(),
@@ -289,32 +295,42 @@ fn write_file(
 }
 
 fn report(topic: &str, written: &Written, files: Vec<FileReport>) -> ChangeReport {
-    let partitions = written.iter();
     ChangeReport {
         topic: topic.to_owned(),
         written: written.values().map(|stretch| stretch.records).sum(),
         bad: files.iter().map(|file| file.bad).sum(),
-        partitions: partitions
-            .map(|(partition, stretch)| PartitionChanges {
-                partition: *partition,
-                stretch: *stretch,
-            })
-            .collect(),
+        partitions: PartitionChanges::of(written),
         files,
     }
 }
 
-fn print(report: &ChangeReport, out: &mut dyn Write) -> anyhow::Result<()> {
-    for PartitionChanges { partition, stretch } in &report.partitions {
-        let Stretch { records, first_offset, last_offset } = stretch;
-        let place = format!("{} partition {partition}", report.topic);
+impl PartitionChanges {
+    /// What was written, by partition.
+    pub(crate) fn of(written: &Written) -> Vec<Self> {
+        let of = |(partition, stretch): (&i32, &Stretch)| Self {
+            partition: *partition,
+            stretch: *stretch,
+        };
+        written.iter().map(of).collect()
+    }
+
+    /// Says where the records are.
+    pub(crate) fn print(&self, topic: &str, out: &mut dyn Write) -> std::io::Result<()> {
+        let Self { partition, stretch: Stretch { records, first_offset, last_offset } } = self;
         match records {
-            1 => writeln!(out, "{place}: offset {first_offset}")?,
+            1 => writeln!(out, "{topic} partition {partition}: offset {first_offset}"),
             _ => writeln!(
                 out,
-                "{place}: {records} records, offsets {first_offset} to {last_offset}"
-            )?,
+                "{topic} partition {partition}: {records} records, offsets {first_offset} to \
+                 {last_offset}"
+            ),
         }
+    }
+}
+
+fn print(report: &ChangeReport, out: &mut dyn Write) -> anyhow::Result<()> {
+    for partition in &report.partitions {
+        partition.print(&report.topic, out)?;
     }
     if report.bad > 0 {
         writeln!(out, "{} bad lines were left out", report.bad)?;

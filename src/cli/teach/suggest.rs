@@ -53,7 +53,7 @@ pub(super) fn suggest(args: &TeachSuggestArgs, out: &mut dyn Write) -> anyhow::R
     let mut known = BTreeSet::new();
     if let Some(path) = args.phrasings.as_ref().filter(|path| path.exists()) {
         let lines = phrasings(path).map_err(|error| InputRefused::new(error.to_string(), ""))?;
-        known.extend(lines.into_iter().map(|line| line.text));
+        known.extend(lines.into_iter().map(|(line, _)| line.text));
     }
     let (mut replies, mut suggested) = (0, 0);
     let mut asked: HashMap<ConversationId, String> = HashMap::new();

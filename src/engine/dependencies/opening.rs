@@ -7,6 +7,7 @@ use std::fmt::{self, Display};
 use std::sync::Arc;
 
 use serde_json::{Map, Value};
+use turnstream_knowledge::phrasings::Phrasings;
 use turnstream_models::answers::{AnswersError, Recording};
 use turnstream_models::language::{AnswerFiles, LanguageModelConfig, LanguageModelError, Starter};
 use turnstream_models::reader::AnswerReader;
@@ -15,7 +16,6 @@ use turnstream_models::{Embedder, ModelError, Runtime, decoder};
 use turnstream_operators::attention::Attention;
 use turnstream_operators::decision::DecisionForm;
 use turnstream_operators::generation::GenerationForm;
-use turnstream_operators::phrasings::{LeadsTo, Phrasing, Phrasings};
 use turnstream_operators::prompted::{Prompts, table_of};
 use turnstream_operators::relevance::RelevanceForm;
 use turnstream_operators::source_planning::SourcePlanningForm;
@@ -26,7 +26,7 @@ use turnstream_ports::model::LanguageModels;
 use turnstream_ports::model::encoder::Encoder;
 use turnstream_ports::model::gate::LearnedGate;
 use turnstream_ports::remedy::parted;
-use turnstream_schemas::{EvidenceId, SourceKind, SourceName};
+use turnstream_schemas::SourceKind;
 use turnstream_sources::documents::{self, Documents};
 use turnstream_sources::{knowledge, phrasings, tables};
 
@@ -36,6 +36,7 @@ use crate::config::Config;
 use crate::digests::Digests;
 use crate::meaning::Meaning;
 use crate::metrics::Metrics;
+use crate::teaching::Teaching;
 
 /// Whether opening contacts servers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -208,10 +209,13 @@ impl<'a> OpeningDependencies<'a> {
         });
         let attention = self.attention(meaning.as_ref());
         let by_reader = documents.as_ref().is_some_and(|it| is_by_reader(it.as_ref()));
-        let phrasings = sources.as_ref().and_then(|sources| {
-            let documents = documents.as_ref().and_then(Option::as_ref);
-            self.phrasings(sources, documents, &tables)
+        let documents = documents.map(|documents| documents.map(Arc::new));
+        let tables = Arc::new(tables);
+        let teaching = sources.as_ref().map(|sources| {
+            let documents = documents.clone().flatten();
+            Teaching::new(sources, documents, Arc::clone(&tables), config.models.threads())
         });
+        let phrasings = teaching.as_ref().and_then(|teaching| self.phrasings(teaching));
         let is_asked = by_reader || tables.values().any(|table| table.has_vectors());
         let questions = is_asked.then(|| runtime.questions()).transpose();
         let questions = self.take_model("embedder", questions);
@@ -223,14 +227,14 @@ impl<'a> OpeningDependencies<'a> {
         {
             self.check_encoder(documents, meaning);
         }
-        let documents = documents?.map(|documents| Arc::new(documents) as Arc<dyn SearchDocuments>);
+        let documents = documents?.map(|documents| documents as Arc<dyn SearchDocuments>);
         let (graph, prompts) = (graph?, prompts?);
         let made_by = Digests::new(config, &prompts, graph.version());
         metrics.vitals().made_by(&made_by.fingerprint);
         Some(Dependencies {
             made_by: Some(Arc::new(made_by)),
             sources: Arc::new(sources?),
-            tables: Arc::new(tables),
+            tables,
             documents,
             gate: gate?,
             consistency: consistency?,
@@ -239,7 +243,8 @@ impl<'a> OpeningDependencies<'a> {
             embed: embed?,
             score: score?,
             questions: questions?,
-            phrasings: Arc::new(phrasings?),
+            teaching: Arc::new(teaching?),
+            phrasings: phrasings?,
             reader: reader?,
             unified: unified?,
             prompts,
@@ -336,57 +341,15 @@ impl<'a> OpeningDependencies<'a> {
         tables
     }
 
-    /// Reads the phrasings and finds what they lead to. One whose place is not there leads to nothing, and
-    /// is told: pages change.
-    fn phrasings(
-        &mut self,
-        sources: &Sources,
-        documents: Option<&Documents>,
-        tables: &Tables,
-    ) -> Option<Phrasings> {
+    /// Reads the phrasings of the file and finds what they lead to.
+    fn phrasings(&mut self, teaching: &Teaching) -> Option<Phrasings> {
         let Some(file) = &self.config.teaching.phrasings else { return Some(Phrasings::default()) };
         let keys = ["teaching", "phrasings"];
         let read = phrasings::phrasings(file);
         let lines = self.take(&keys, read, "name a file with a phrasing a line")?;
-        let mut all = Vec::new();
-        for line in lines {
-            let leads_to = match line.gold.as_deref() {
-                None => Some(LeadsTo::Action(line.action)),
-                Some(place) => self.place(place, sources, documents, tables),
-            };
-            match leads_to {
-                Some(leads_to) => all.push(Phrasing { text: line.text, leads_to }),
-                None => tracing::warn!(
-                    place = line.gold.unwrap_or_default(),
-                    phrasing = line.text,
-                    "a phrasing leads to a section or row that is not there"
-                ),
-            }
-        }
-        let reader = self.take_model("embedder", AnswerReader::shipped())?;
-        self.take(&keys, Phrasings::new(all, &*reader), "")
-    }
-
-    /// The chunks or the row at a place.
-    fn place(
-        &mut self,
-        place: &str,
-        sources: &Sources,
-        documents: Option<&Documents>,
-        tables: &Tables,
-    ) -> Option<LeadsTo> {
-        if let Some(id) = place.strip_prefix("row:") {
-            let of = |(name, table): (&SourceName, &Arc<Table>)| {
-                Some(EvidenceId(format!("{}/{}", name.as_str(), table.place_of(id)? + 1)))
-            };
-            return tables.iter().find_map(of).map(LeadsTo::Row);
-        }
-        let mut of_kind = sources.iter().filter(|it| it.config.kind == SourceKind::Documents);
-        let source = of_kind.next()?.name.as_str();
-        let found = documents?.at_place(place);
-        let found = self.take(&["documents", "directory"], found, "")?;
-        let id = |(id, number): (String, u32)| (EvidenceId(format!("{source}/{id}")), number);
-        (!found.is_empty()).then(|| LeadsTo::Chunks(found.into_iter().map(id).collect()))
+        let taught = lines.into_iter().map(|(line, taught)| (line.text, Some(taught)));
+        let changes = self.take(&keys, teaching.changes(taught.collect()), "")?;
+        Some(Phrasings::new(changes.into_iter().filter_map(|change| change.phrasing).collect()))
     }
 
     /// Gives a table's rows vectors by the reader.

@@ -3,9 +3,11 @@
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 
+use turnstream_knowledge::phrasings::LeadsTo;
 use turnstream_knowledge::{Graph, ImportedFact};
 use turnstream_operators::meaning::LiveRows;
 use turnstream_ports::model::encoder::{EncodeError, Encoded, Encoder};
+use turnstream_schemas::Action;
 
 use super::*;
 use crate::config::Config;
@@ -183,6 +185,37 @@ fn a_record_that_is_no_change_is_passed_over_and_counted() {
     let taught = taught(&pupil);
     assert_eq!(taught[0].0, [("coffee".to_owned(), true)]);
     assert_eq!(taught[1], (Vec::new(), [(0, 4)].into()), "the state is named by what was read");
+}
+
+#[test]
+fn a_phrasing_reaches_the_workers_with_what_it_leads_to() {
+    let phrasing = |offset: i64, text: &str, value: Option<&str>| Record {
+        offset,
+        key: Some(format!("{{\"phrasing\":\"{text}\"}}").into_bytes()),
+        value: value.map(|value| value.as_bytes().to_vec()),
+        ..Record::default()
+    };
+    let polls = [Ok(vec![
+        phrasing(0, "about the court letter", Some(r#"{"action":"hand_off"}"#)),
+        record(0, 1, "coffee", STANDS),
+        phrasing(2, "a page that went", Some(r#"{"gold":"gone.md#away"}"#)),
+        phrasing(3, "withdrawn", None),
+        phrasing(4, "no place", Some("{}")),
+    ])];
+    let (mut learning, metrics, _) =
+        learning(ScriptedFollower { polls: polls.into(), ..ScriptedFollower::default() });
+    let pupil = Pupil::default();
+    learning.poll(&pupil, Duration::ZERO).unwrap();
+    let taught = pupil.0.borrow();
+    let [Changes { changes, phrasings, offsets }] = &taught[..] else { panic!("{taught:?}") };
+    assert_eq!((changes.len(), offsets), (1, &[(0, 5)].into()));
+    let texts = ["about the court letter", "a page that went", "withdrawn"];
+    assert_eq!(phrasings.iter().map(|it| &*it.text).collect::<Vec<_>>(), texts);
+    let court = phrasings[0].phrasing.as_ref().expect("a phrasing");
+    assert_eq!(court.leads_to, LeadsTo::Action(Action::HandOff));
+    assert!((court.vector.iter().map(|it| it * it).sum::<f32>() - 1.0).abs() < 1e-3);
+    assert!(phrasings[1..].iter().all(|it| it.phrasing.is_none()));
+    assert_eq!(metrics.knowledge().refused.get(), 1);
 }
 
 #[test]

@@ -76,6 +76,8 @@ impl Collector for LiveGraphCollector {
         gauge(&mut encoder, ("knowledge_live_changes", help), number(&counts.differing))?;
         let help = "Concepts that only the topic names";
         gauge(&mut encoder, ("knowledge_live_concepts", help), number(&counts.concepts))?;
+        let help = "Phrasings that the topic changed";
+        gauge(&mut encoder, ("knowledge_live_phrasings", help), number(&counts.phrasings))?;
         let help = "States of the knowledge that a worker holds because turns read them";
         gauge(&mut encoder, ("knowledge_moments", help), number(&counts.versions))?;
         let help = "Updates in the arrangements of a worker, which compaction brings down";
@@ -101,6 +103,7 @@ mod tests {
             (&counts.retracted, 2),
             (&counts.differing, 6),
             (&counts.concepts, 1),
+            (&counts.phrasings, 8),
             (&counts.versions, 3),
             (&counts.updates, 40),
             (&counts.refused, 4),
@@ -115,6 +118,7 @@ mod tests {
             "turnstream_knowledge_live_statements{kind=\"retracted\"} 2",
             "turnstream_knowledge_live_concepts 1",
             "turnstream_knowledge_live_changes 6",
+            "turnstream_knowledge_live_phrasings 8",
             "turnstream_knowledge_moments 3",
             "turnstream_knowledge_updates 40",
             "turnstream_knowledge_changes_without_room 4",

@@ -2,7 +2,7 @@
 
 use proptest::prelude::*;
 use serde_json::{Value, json};
-use turnstream_knowledge::Upsert;
+use turnstream_knowledge::{Change, Upsert};
 use turnstream_log::embedded::{EmbeddedConfig, EmbeddedLog, Isolation, Message};
 use turnstream_log::write::Written;
 use turnstream_schemas::{BriefResponse, FactKey};

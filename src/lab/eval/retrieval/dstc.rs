@@ -10,11 +10,11 @@ use std::path::Path;
 
 use serde::Deserialize;
 use serde_json::Value;
+use turnstream_knowledge::phrasings::NearestPhrasings;
 use turnstream_operators::document_retrieval::{
     DocumentRetrievalConfig, PassageQuery, SearchWithin, named_last, search,
 };
 use turnstream_operators::fusion::SearchForm;
-use turnstream_operators::phrasings::NearestPhrasings;
 use turnstream_ports::documents::{Chunk, SearchDocuments};
 use turnstream_ports::model::encoder::Encoder;
 use turnstream_sources::documents::record::Document;

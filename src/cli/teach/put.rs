@@ -1,0 +1,202 @@
+//! `turnstream teach put` and `delete`: write phrasings to the topic of knowledge, so that every process
+//! that follows it is taught while turns flow, and show beforehand what that changes.
+
+use std::collections::BTreeMap;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use serde::Serialize;
+use turnstream_console::{InputRefused, load_config, print_json};
+use turnstream_engine::config::Config;
+use turnstream_formats::Format;
+use turnstream_knowledge::KnowledgeRecord;
+use turnstream_knowledge::phrasings::Taught;
+use turnstream_log::Topic;
+use turnstream_schemas::{PhrasingKey, PhrasingValue};
+use turnstream_sources::phrasings::{PhrasingLine, phrasings};
+
+use crate::diff::{self, ReplayDiffArgs};
+use crate::knowledge::change::{PartitionChanges, open, topic_of};
+use crate::logged::LogSource;
+use crate::replay::{self, ReplayArgs};
+
+/// How long one poll of the topic waits.
+const POLL: Duration = Duration::from_millis(100);
+
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  turnstream teach put taught.jsonl --config turnstream.toml --dry-run log.jsonl
+  turnstream teach put taught.jsonl --config turnstream.toml --json
+
+A phrasing is known by its text: putting it again changes what it leads to. It takes the place of what
+the file of teaching.phrasings says of the same text.")]
+pub(super) struct TeachPutArgs {
+    /// Phrasings, one a line: {\"text\", \"gold\", \"action\"}.
+    #[arg(value_name = "FILE")]
+    file: PathBuf,
+    /// The configuration of the service; the defaults where it is not given.
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
+    /// Write nothing. Replay this log with what is taught now (A) and with FILE as well (B), and show which turns
+    /// get another response, first those that A answers.
+    #[arg(long, value_name = "LOG")]
+    dry_run: Option<PathBuf>,
+    /// The shape of that log.
+    #[arg(long, value_enum, value_name = "FORMAT", default_value_t, requires = "dry_run")]
+    format: Format,
+    /// Show so many of the turns that differ.
+    #[arg(long, value_name = "N", default_value_t = 10, requires = "dry_run")]
+    show: usize,
+    /// Print one JSON object: what was written, or the comparison.
+    #[arg(long)]
+    pub(super) json: bool,
+}
+
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  turnstream teach delete wrong.jsonl --config turnstream.toml
+
+The topic keeps that they were withdrawn, so that they stay so also where the file of
+teaching.phrasings has them.")]
+pub(super) struct TeachDeleteArgs {
+    /// Phrasings, one a line; only their texts count.
+    #[arg(value_name = "FILE")]
+    file: PathBuf,
+    /// The configuration of the service; the defaults where it is not given.
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
+    /// Print one JSON object: what was written.
+    #[arg(long)]
+    pub(super) json: bool,
+}
+
+/// What was written, for programs.
+#[derive(Debug, Serialize)]
+struct PhrasingsWritten {
+    topic: String,
+    written: usize,
+    partitions: Vec<PartitionChanges>,
+}
+
+/// Teaches phrasings, or shows what they would change.
+///
+/// # Errors
+/// The configuration or a line of the file is wrong, the log cannot be reached, or the replay fails.
+pub(super) fn put(args: &TeachPutArgs, out: &mut dyn Write) -> anyhow::Result<()> {
+    let lines = read(&args.file)?;
+    if let Some(log) = &args.dry_run {
+        return dry_run(args, log, lines, out);
+    }
+    let records = lines.into_iter().map(|(line, taught)| (line.text, taught.value()));
+    write(args.config.as_deref(), records.collect(), args.json, out)
+}
+
+/// Withdraws phrasings.
+///
+/// # Errors
+/// The configuration or a line of the file is wrong, or the log cannot be reached.
+pub(super) fn delete(args: &TeachDeleteArgs, out: &mut dyn Write) -> anyhow::Result<()> {
+    let withdrawn = PhrasingValue { withdrawn: true, ..PhrasingValue::default() };
+    let lines = read(&args.file)?.into_iter();
+    let records = lines.map(|(line, _)| (line.text, withdrawn.clone()));
+    write(args.config.as_deref(), records.collect(), args.json, out)
+}
+
+fn read(file: &Path) -> anyhow::Result<Vec<(PhrasingLine, Taught)>> {
+    Ok(phrasings(file).map_err(|error| InputRefused::new(error.to_string(), ""))?)
+}
+
+fn write(
+    config: Option<&Path>,
+    records: Vec<(String, PhrasingValue)>,
+    json: bool,
+    out: &mut dyn Write,
+) -> anyhow::Result<()> {
+    let config = load_config(config)?.value;
+    if !config.knowledge.live {
+        tracing::warn!("knowledge.live is false: `run` with this configuration does not learn it");
+    }
+    let mut writer = open(&config)?;
+    let count = records.len();
+    for (text, value) in records {
+        let key = serde_json::to_vec(&PhrasingKey { phrasing: text.trim().to_owned() })?;
+        writer.write(&key, Some(&serde_json::to_vec(&value)?))?;
+    }
+    let written = PhrasingsWritten {
+        topic: topic_of(&config).to_owned(),
+        written: count,
+        partitions: PartitionChanges::of(&writer.finish()?),
+    };
+    if json {
+        return Ok(print_json(out, &written)?);
+    }
+    for partition in &written.partitions {
+        partition.print(&written.topic, out)?;
+    }
+    Ok(())
+}
+
+/// Replays a log with what is taught now and with further phrasings, and shows how the responses differ.
+fn dry_run(
+    args: &TeachPutArgs,
+    log: &Path,
+    lines: Vec<(PhrasingLine, Taught)>,
+    out: &mut dyn Write,
+) -> anyhow::Result<()> {
+    let folder = tempfile::tempdir()?;
+    let now = taught_now(&load_config(args.config.as_deref())?.value)?;
+    let mut then = now.clone();
+    then.extend(lines.into_iter().map(|(line, taught)| (line.text, taught)));
+    let mut replayed = ["now", "then"].map(|name| folder.path().join(format!("{name}.jsonl")));
+    for (taught, responses) in [now, then].iter().zip(&mut replayed) {
+        let file = responses.with_extension("phrasings");
+        write_file(&file, taught)?;
+        let mut loaded = load_config(args.config.as_deref())?;
+        loaded.value.teaching.phrasings = Some(file);
+        let replay = ReplayArgs::of_file(log, args.format, responses.clone());
+        replay::run(&replay, loaded, &mut std::io::sink())?;
+    }
+    let compared = ReplayDiffArgs::of_files(replayed, (log, args.format), args.show, args.json);
+    diff::execute(&compared, out)?;
+    Ok(())
+}
+
+/// What is taught now, by text: the file of the configuration, and over it what the topic says.
+fn taught_now(config: &Config) -> anyhow::Result<BTreeMap<String, Taught>> {
+    let mut taught = BTreeMap::new();
+    if let Some(file) = &config.teaching.phrasings {
+        taught.extend(read(file)?.into_iter().map(|(line, taught)| (line.text, taught)));
+    }
+    if !config.knowledge.live {
+        return Ok(taught);
+    }
+    let mut follower = LogSource::open(None, config)?.follower(Topic::Knowledge)?;
+    loop {
+        for record in follower.poll(POLL)? {
+            let key = record.key.as_deref().unwrap_or_default();
+            match KnowledgeRecord::read(key, record.value.as_deref()) {
+                Ok(KnowledgeRecord::Phrasing(text, Some(lesson))) => taught.insert(text, lesson),
+                Ok(KnowledgeRecord::Phrasing(text, None)) => taught.remove(&text),
+                // A fact changes no phrasing, and `run` logs records that it refuses.
+                Ok(KnowledgeRecord::Fact(_)) | Err(_) => None,
+            };
+        }
+        if follower.has_caught_up() {
+            return Ok(taught);
+        }
+    }
+}
+
+fn write_file(file: &Path, taught: &BTreeMap<String, Taught>) -> anyhow::Result<()> {
+    let mut lines = String::new();
+    for (text, taught) in taught {
+        let PhrasingValue { gold, action, .. } = taught.value();
+        let line = PhrasingLine { id: None, text: text.clone(), gold, action };
+        lines.push_str(&serde_json::to_string(&line)?);
+        lines.push('\n');
+    }
+    Ok(std::fs::write(file, lines)?)
+}

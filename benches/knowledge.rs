@@ -1,5 +1,5 @@
-//! The graph alone: the look-ups of fact retrieval with eight queries and eight topics, hubs
-//! among them or not, and concept linking.
+//! Measures the graph alone: the look-ups of fact retrieval with eight queries and eight topics,
+//! with and without hubs, and concept linking.
 
 use std::collections::BTreeMap;
 use std::hint::black_box;
@@ -13,11 +13,11 @@ use turnstream_operators::fact_retrieval::{DemandedConcepts, FactRetrievalConfig
 
 mod scenes;
 
-/// Queries, and topics.
+/// The number of queries, and of topics.
 const DEMANDED: usize = 8;
 
-/// Demands: the concepts with the most facts, and concepts in the middle of those that a dialogue
-/// is likely to name.
+/// Returns two demands: the concepts with the most facts, and concepts from the middle of those
+/// that a dialogue is likely to name.
 fn demands(graph: &Graph) -> [(&'static str, DemandedConcepts); 2] {
     let mut concepts: Vec<ConceptId> = graph.concepts().collect();
     concepts.sort_by_key(|concept| (std::cmp::Reverse(graph.degree(*concept)), concept.0));

@@ -1,4 +1,4 @@
-//! The user turns of the dialogues, as each stage receives them.
+//! Prepares the user turns of the dialogues, as each stage receives them.
 #![allow(dead_code, reason = "every bench takes what it needs")]
 
 use std::sync::{Arc, LazyLock};
@@ -18,20 +18,20 @@ use turnstream_sources::knowledge::open_pack;
 /// The dialogues, in the shape of the log's turns.
 pub(crate) const DIALOGUES: &str = include_str!("dialogues.jsonl");
 
-/// Utterances of H at most, as the history keeps them by default.
+/// The most utterances of H, as the history keeps them by default.
 const WINDOW: usize = 8;
 
 /// The shipped graph.
 pub(crate) static GRAPH: LazyLock<Arc<Graph>> =
     LazyLock::new(|| Arc::new(open_pack().expect("the shipped graph opens")));
 
-/// Every turn of the dialogues, in order.
+/// Returns every turn of the dialogues, in order.
 pub(crate) fn turns() -> Vec<Turn> {
     let read = |line| serde_json::from_str(line).expect("a turn");
     DIALOGUES.lines().map(read).collect()
 }
 
-/// Every user turn with the dialogue before it.
+/// Returns every user turn with the dialogue before it.
 pub(crate) fn contexts() -> Vec<TurnContext> {
     let turns = turns();
     let dialogues = turns.chunk_by(|one, next| one.conversation_id == next.conversation_id);
@@ -65,19 +65,19 @@ fn context(dialogue: &[Turn]) -> TurnContext {
     }
 }
 
-/// What a turn's dialogue names.
+/// Returns the mentions of a turn's dialogue.
 pub(crate) fn mentions(context: &TurnContext, config: &LinkingConfig) -> Vec<Mention> {
     link(GRAPH.view(), context.utterances(), config)
 }
 
-/// The gate's work on one turn.
+/// Does the gate's work on one turn.
 pub(crate) fn gate(context: &TurnContext, config: &GateConfig) -> (Vec<Mention>, GateDecision) {
     let mentions = mentions(context, &config.linking);
     let decision = decide(context, &mentions, config);
     (mentions, decision)
 }
 
-/// The turns after the gate; all of them, so that every stage has the same inputs.
+/// Returns the turns after the gate: all of them, so that every stage has the same inputs.
 pub(crate) fn gated() -> Vec<TurnInFlight> {
     let config = GateConfig::default();
     let gated = |context: TurnContext| {
@@ -88,7 +88,7 @@ pub(crate) fn gated() -> Vec<TurnInFlight> {
     contexts().into_iter().map(gated).collect()
 }
 
-/// The turns before cross revision.
+/// Returns the turns before cross revision.
 pub(crate) fn half_demanded() -> Vec<TurnInFlight> {
     let (queries, topics) = (QueryProductionConfig::default(), TopicPlanningConfig::default());
     let half_demanded = |mut turn: TurnInFlight| {
@@ -101,7 +101,7 @@ pub(crate) fn half_demanded() -> Vec<TurnInFlight> {
     gated().into_iter().map(half_demanded).collect()
 }
 
-/// The turns before fact retrieval.
+/// Returns the turns before fact retrieval.
 pub(crate) fn demanded() -> Vec<TurnInFlight> {
     let config = CrossRevisionConfig::default();
     let demanded = |turn: TurnInFlight| {
@@ -111,7 +111,7 @@ pub(crate) fn demanded() -> Vec<TurnInFlight> {
     half_demanded().into_iter().map(demanded).collect()
 }
 
-/// The turns before fact selection.
+/// Returns the turns before fact selection.
 pub(crate) fn retrieved() -> Vec<TurnInFlight> {
     let config = FactRetrievalConfig::default();
     let retrieved = |turn: TurnInFlight| {
@@ -122,7 +122,7 @@ pub(crate) fn retrieved() -> Vec<TurnInFlight> {
     demanded().into_iter().map(retrieved).collect()
 }
 
-/// The turns before generation.
+/// Returns the turns before generation.
 pub(crate) fn grounded() -> Vec<TurnInFlight> {
     let config = FactSelectionConfig::default();
     let grounded = |turn: TurnInFlight| {

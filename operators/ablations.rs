@@ -1,4 +1,4 @@
-//! Tests of stages that are off, and of gates that are always open or always shut (DCRAG's ablations,
+//! Tests stages that are off, and gates that are always open or always shut (DCRAG's ablations,
 //! RAGate's controls).
 
 use std::sync::Arc;
@@ -25,7 +25,7 @@ const FACTS: &str = "
     coffee RelatedTo kitchen 1
 ";
 
-/// A turn with its evidence, where these stages are off and the others lexical.
+/// Returns a turn with its evidence; these stages are off and the others lexical.
 fn grounded(off: &'static [Stage]) -> TurnInFlight {
     let graph = graph(FACTS);
     let turn = scene(&["u: Is coffee or espresso better?"], &graph);

@@ -1,10 +1,11 @@
-//! Which facts of the graph a turn asks for.
+//! Finds the facts of the graph that a turn asks for.
 //!
-//! Common knowledge is no small talk. Where the graph alone is configured and no language model words the
-//! response, a fact is said only to who asks for it: what a thing in general is, is used for, where it is
-//! found, what it causes. "Where is my parcel?" asks for a parcel of one's own, and no fact of the graph
-//! answers that. Source planning leaves the graph out for such a turn, and the decision picks the facts that
-//! answer the others.
+//! Common knowledge is no small talk. Where neither documents nor tables are configured and no
+//! language model words the response, the response says a fact only to a user who asks for it: what
+//! a thing in general is, is used for, where it is found, what it causes. "Where is my parcel?"
+//! asks for one particular parcel, and no fact of the graph answers that. For such a turn, source
+//! planning leaves the graph out of the plan. For any other, the decision picks the facts that
+//! answer it.
 
 use std::collections::BTreeSet;
 
@@ -18,11 +19,11 @@ use turnstream_schemas::{Evidence, FactStatement};
 use crate::flow::TurnInFlight;
 use crate::generation::answers_in_chinese;
 
-/// Most facts that a turn is answered with.
+/// The most facts that a turn is answered with.
 const MOST: usize = 3;
 
-/// The least weight of a fact that is said. ConceptNet gives one plain assertion 1, and .79 to one that was
-/// also voted for once; less has seldom been true.
+/// The least weight of a fact that may be said. ConceptNet gives one plain assertion 1, and .79 to
+/// one that was also voted for once; facts with less are seldom true.
 const LEAST_WEIGHT: f32 = 0.75;
 
 /// What a question asks of a concept.
@@ -38,8 +39,8 @@ enum AskedFor {
 
 use AskedFor::{Heads, Tails, Whether};
 
-/// What stands before and after the concept in a question, and what is asked for. An empty text stands for
-/// the end of the question; `…` for whatever follows.
+/// The words before and after the concept in a question, and what the question asks for. An empty
+/// text means that the question has no words there; `…` matches any words of a question.
 #[rustfmt::skip]
 const QUESTIONS: &[(&[&str], &[&str], AskedFor)] = &[
     (
@@ -101,7 +102,7 @@ const QUESTIONS: &[(&[&str], &[&str], AskedFor)] = &[
     ),
 ];
 
-/// The places among the evidence of the facts that a turn asks for, the most relevant first.
+/// Returns the places in the evidence of the facts that a turn asks for, the most relevant first.
 pub(crate) fn asked_facts(turn: &TurnInFlight, graph: View<'_>) -> Vec<usize> {
     let facts = turn.evidence.iter().enumerate();
     let facts = facts.filter_map(|(at, evidence)| Some((at, evidence, evidence.fact.as_ref()?)));
@@ -136,7 +137,7 @@ pub(crate) fn asked_facts(turn: &TurnInFlight, graph: View<'_>) -> Vec<usize> {
     found.into_iter().map(|(at, _)| at).collect()
 }
 
-/// Whether a turn asks for facts at all: where not, none need be searched for.
+/// Whether a turn asks for facts at all; if not, source planning need not plan the graph.
 pub(crate) fn asks_for_facts(turn: &TurnInFlight, graph: View<'_>) -> bool {
     if turn.context.lexicon().language() == Lexicon::chinese().language() {
         return current(turn).next().is_some();
@@ -144,13 +145,13 @@ pub(crate) fn asks_for_facts(turn: &TurnInFlight, graph: View<'_>) -> bool {
     current(turn).any(|mention| !questions(turn.context.query(), mention, graph).is_empty())
 }
 
-/// The concepts that the current utterance names.
+/// Returns the concepts that the current utterance names.
 fn current(turn: &TurnInFlight) -> impl Iterator<Item = &Mention> {
     let current = turn.context.dialogue.len().saturating_sub(1) as u32;
     turn.mentions.iter().filter(move |mention| mention.utterance == current)
 }
 
-/// What an utterance asks of a concept that it names.
+/// Returns what an utterance asks of a concept that it names.
 fn questions<'g>(utterance: &str, mention: &Mention, graph: View<'g>) -> Vec<(&'g str, AskedFor)> {
     let concept = graph.concept(mention.concept);
     let (start, end) = (mention.span.start as usize, mention.span.end as usize);
@@ -160,7 +161,8 @@ fn questions<'g>(utterance: &str, mention: &Mention, graph: View<'g>) -> Vec<(&'
     let before = before.rsplit(['.', '!', '?', ',', ';']).next().unwrap_or_default();
     let sentence_ends = after.find(['.', '!', '?']).unwrap_or(after.len());
     let is_question = after[sentence_ends..].starts_with('?');
-    // "The", "my" or "next" before the name stays, and then no question fits: it is one thing of many.
+    // "The", "my" or "next" before the name is kept, so that no question fits: the user means one
+    // thing of many.
     let mut before = spoken_words(before);
     before.pop_if(|word| ["a", "an", "some", "any", "most"].contains(&word.as_str()));
     let (before, after) = (before.join(" "), spoken_words(&after[..sentence_ends]).join(" "));
@@ -206,7 +208,7 @@ mod tests {
                          coffee Causes insomnia 1\ndog -CapableOf fly 1\ndog CapableOf bark 2\n\
                          dog IsA machine 0.5\nbread MadeOf flour 1\n大桥 地址 河边 1\n大桥 评分 四分 1";
 
-    /// The facts that a turn is answered with, of all that the graph has.
+    /// Returns the facts that answer a turn, of all that the graph has.
     fn asked(said: &str) -> Vec<String> {
         let told = FACTS.replace("dog -CapableOf", "dog NotCapableOf");
         let graph = graph(&told);

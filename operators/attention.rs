@@ -1,4 +1,4 @@
-//! Attention: w_i = softmax(q_t^T W d_i) (DH-RAG eq 6).
+//! Computes attention: w_i = softmax(q_t^T W d_i) (DH-RAG eq 6).
 //!
 //! A text is two vectors side by side: its terms, each weighed by how rare it is among the texts that
 //! share the attention (BM25), and an encoder's vector. W is one number for the terms; for the encoder's
@@ -28,20 +28,20 @@ impl Compared {
         }
     }
 
-    /// Takes a text and encodes it at once; by its words alone where the encoder fails.
+    /// Takes a text and encodes it at once; takes its words alone where the encoder fails.
     pub fn by(text: &str, encoder: Option<&dyn Encoder>) -> Self {
         let mut vector = Vec::new();
         let encoded = encoder.map(|encoder| encoder.encode(&[text], &mut vector));
         Self::new(text, encoded.and_then(Result::ok).map(|_| &*vector))
     }
 
-    /// The likeness in words of each text to this query, 0..=1, by BM25 among the texts.
+    /// Returns the likeness in words of each text to this query, 0..=1, by BM25 among the texts.
     pub fn likeness_of_words(&self, texts: &[Self]) -> Vec<f64> {
         let statistics = Statistics::of(texts.iter().map(|text| &text.terms));
         texts.iter().map(|text| statistics.likeness(&self.terms, &text.terms)).collect()
     }
 
-    /// The encoder's vector; empty where the encoder knows nothing in the text.
+    /// Returns the encoder's vector; empty where the encoder knows nothing in the text.
     pub fn vector(&self) -> &[f32] {
         &self.vector
     }
@@ -52,7 +52,7 @@ impl Compared {
 pub struct Attention {
     /// The weight of the likeness of words.
     words: f64,
-    /// That weight where the query has no vector.
+    /// The weight of the likeness of words where the query has no vector.
     words_alone: f64,
     meaning: MeaningWeights,
 }
@@ -65,21 +65,21 @@ enum MeaningWeights {
 }
 
 impl Attention {
-    /// The identity: the likeness of words and that of vectors, the latter with the share `meaning_share`,
-    /// 0..=1, divided by a temperature above 0.
+    /// Makes attention with the identity for W: the likeness of words and that of vectors, the
+    /// latter with the share `meaning_share`, 0..=1, divided by a temperature above 0.
     pub fn identity(temperature: f64, meaning_share: f64) -> Self {
         let words = (1.0 - meaning_share) / temperature;
         let meaning = MeaningWeights::Scaled(meaning_share / temperature);
         Self { words, words_alone: 1.0 / temperature, meaning }
     }
 
-    /// Trained weights: the weight of the likeness of words with vectors and without them, and the matrix for
-    /// the vectors.
+    /// Makes attention with trained weights: the weight of the likeness of words with vectors and
+    /// without them, and the matrix for the vectors.
     pub fn trained(words: f64, words_alone: f64, matrix: Matrix) -> Self {
         Self { words, words_alone, meaning: MeaningWeights::Trained(matrix) }
     }
 
-    /// q^T W d of each text.
+    /// Returns q^T W d of each text.
     pub fn logits(&self, query: &Compared, texts: &[Compared]) -> Vec<f64> {
         let asked = match &self.meaning {
             MeaningWeights::Scaled(by) => {
@@ -99,7 +99,7 @@ impl Attention {
         texts.iter().zip(query.likeness_of_words(texts)).map(logit).collect()
     }
 
-    /// The share of each text in the attention, 0..=1; the sum is 1.
+    /// Returns the share of each text in the attention, 0..=1; the sum is 1.
     pub fn shares(&self, query: &Compared, texts: &[Compared]) -> Vec<f64> {
         softmax(self.logits(query, texts))
     }
@@ -117,7 +117,7 @@ fn softmax(mut logits: Vec<f64>) -> Vec<f64> {
 mod tests {
     use super::*;
 
-    /// The likeness in words of two texts that consist of the same single word.
+    /// Returns the likeness in words of two texts that consist of the same single word.
     fn alike() -> f64 {
         1.0 / 2.2_f64.sqrt()
     }

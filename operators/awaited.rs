@@ -1,8 +1,8 @@
-//! The turns on one worker whose outcome `history` still waits for.
+//! Keeps the turns on one worker whose outcome `history` still waits for.
 //!
 //! A turn may end while a model works on it: an agent answers first, or another process gets the
 //! partition. `history` then gives the turn up here, and the stage that asked the model drops the
-//! turn at once. Otherwise a stalled model would hold the turns of every assignment there ever was.
+//! turn at once. Otherwise a stalled model would hold the turns of all earlier assignments.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -48,7 +48,8 @@ impl Awaited {
         self.0.borrow().turns.contains(&request)
     }
 
-    /// How many turns have been given up so far. A watcher has nothing to do until it changes.
+    /// Returns how many turns have been given up so far. A watcher has nothing to do until it
+    /// changes.
     pub fn given_up(&self) -> u64 {
         self.0.borrow().given_up
     }

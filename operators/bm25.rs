@@ -1,5 +1,5 @@
-//! BM25 over texts in memory, cut into terms, for small sets such as a persona. (Documents have their
-//! own index in `src`, with the same weights.)
+//! Scores texts in memory by BM25 over their terms, for small sets such as a persona. (Documents
+//! have their own index in `src`, with the same weights.)
 //!
 //! A [`Bag`] counts the terms of a text; [`Statistics`] describe all texts that are searched. The score
 //! is Robertson's formula with the inverse document frequency of Lucene, which is never negative:
@@ -36,7 +36,7 @@ impl<T: Ord> FromIterator<T> for Bag<T> {
 }
 
 impl<T: Ord> Bag<T> {
-    /// How often the text has a term.
+    /// Returns how often the text has a term.
     fn count(&self, term: &T) -> f64 {
         let at = self.counts.binary_search_by(|(other, _)| other.cmp(term));
         at.map_or(0.0, |at| self.counts[at].1)
@@ -53,7 +53,7 @@ pub struct Statistics<T> {
 }
 
 impl<T: Clone + Eq + Hash + Ord> Statistics<T> {
-    /// The statistics of these texts.
+    /// Computes the statistics of these texts.
     pub fn of<'b>(texts: impl IntoIterator<Item = &'b Bag<T>>) -> Self
     where
         T: 'b,
@@ -70,13 +70,13 @@ impl<T: Clone + Eq + Hash + Ord> Statistics<T> {
         it
     }
 
-    /// The weight of a term, above 0. Rarer terms weigh more.
+    /// Returns the weight of a term, above 0. Rarer terms weigh more.
     fn idf(&self, term: &T) -> f64 {
         let holders = self.holders.get(term).copied().unwrap_or_default();
         (1.0 + (self.texts - holders + 0.5) / (holders + 0.5)).ln()
     }
 
-    /// The BM25 score of a text for a query, at least 0.
+    /// Returns the BM25 score of a text for a query, at least 0.
     pub fn bm25(&self, query: &Bag<T>, text: &Bag<T>) -> f64 {
         let norm = K1 * (1.0 - B + B * text.length / self.mean_length);
         let of = query.counts.iter().map(|(term, asked)| {
@@ -86,18 +86,18 @@ impl<T: Clone + Eq + Hash + Ord> Statistics<T> {
         of.sum()
     }
 
-    /// BM25 as a likeness of query and text, 0..=1 and comparable between queries. It is the score
-    /// divided by the geometric mean of two others: the highest score possible for the query's terms,
-    /// including terms that no text has, and the score of the text for its own words. Among few texts
-    /// the first alone is no good measure, because a term that one of them has weighs less than any that
-    /// none has.
+    /// Returns BM25 as a likeness of query and text, 0..=1 and comparable between queries. It is
+    /// the score divided by the geometric mean of two others: the highest score possible for the
+    /// query's terms, including terms that no text has, and the score of the text for its own
+    /// words. Among few texts the first alone is no good measure, because a term that one of them
+    /// has weighs less than any that none has.
     pub fn likeness(&self, query: &Bag<T>, text: &Bag<T>) -> f64 {
         let most: f64 = query.counts.iter().map(|(term, asked)| asked * self.idf(term)).sum();
         let of_both = most * (K1 + 1.0) * self.bm25(text, text);
         if of_both > 0.0 { (self.bm25(query, text) / of_both.sqrt()).min(1.0) } else { 0.0 }
     }
 
-    /// The share of a bag's weight that another bag holds, 0..=1.
+    /// Returns the share of a bag's weight that another bag holds, 0..=1.
     pub fn share(&self, of: &Bag<T>, held_by: &Bag<T>) -> f64 {
         let weight = |term: &T, count: f64| self.idf(term) * count;
         let all: f64 = of.counts.iter().map(|(term, count)| weight(term, *count)).sum();

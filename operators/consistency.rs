@@ -1,4 +1,4 @@
-//! Consistency: how well does the drafted response agree with each piece of evidence? (UniMS-RAG,
+//! Consistency judges how well the drafted response agrees with each piece of evidence. (UniMS-RAG,
 //! algorithm 1, lines 1–5; eq 8–11 measure by the same score.)
 //!
 //! The stage follows generation. It gives every selected piece a score of its own, 0..=1: 1 where the
@@ -58,8 +58,8 @@ pub struct ConsistencyConfig {
     pub prompted: PromptedConfig,
     /// What happens to a turn where the stage fails; `lexical`: the rules of the lexical form decide.
     pub on_failure: OnFailure,
-    /// Most pieces of selected evidence that are judged, from the first; the others have no consistency.
-    /// 1..=32.
+    /// The most pieces of selected evidence that are judged, from the first; the others have no
+    /// consistency. 1..=32.
     pub max_judged: u32,
 }
 
@@ -90,7 +90,8 @@ impl StageConfig for ConsistencyConfig {
     }
 }
 
-/// Consistency over a stream of drafted responses: (turns whose evidence was judged, faults).
+/// Runs consistency over a stream of drafted responses. Returns (turns whose evidence was judged,
+/// faults).
 pub fn consistency<'scope>(
     turns: StreamVec<'scope, Epoch, TurnInFlight>,
     config: ConsistencyConfig,
@@ -118,7 +119,7 @@ impl ResponseConsistency {
         Self { config, judge, prompt }
     }
 
-    /// The pieces to judge, in their order.
+    /// Returns the pieces to judge, in their order.
     fn judged<'t>(&self, turn: &'t TurnInFlight) -> impl Iterator<Item = &'t Evidence> {
         let evidence = turn.evidence.iter();
         let selected = evidence.filter(|evidence| evidence.selected);

@@ -63,7 +63,7 @@ pub struct CrossRevisionConfig {
     /// How far the weight of a query or topic rises towards 1 if it meets its counterpart in a fact;
     /// 0..=1. At 0.5 it gains half of what is missing.
     pub meeting_lift: f64,
-    /// Most concepts in each of the four lists after revision; 1..=64.
+    /// The most concepts in each of the four lists after revision; 1..=64.
     pub max_per_list: u32,
 }
 
@@ -192,12 +192,12 @@ impl Prompted for CrossRevision {
     }
 }
 
-/// The demand as the two halves made it.
+/// Returns the demand as the two halves made it.
 pub fn unrevised(turn: &TurnInFlight) -> Demand {
     Demand { missing: turn.missing.to_vec(), ..turn.demand.clone() }
 }
 
-/// The demand after revision.
+/// Returns the demand after revision.
 pub fn revise(turn: &TurnInFlight, graph: View<'_>, config: &CrossRevisionConfig) -> Demand {
     let mut demand = unrevised(turn);
     let reviser = Reviser::new(turn, graph, config);

@@ -1,24 +1,24 @@
-//! The decision: does the response answer, ask back, decline, hand over to a person, or only keep the
-//! conversation going?
+//! The decision says what the response does: answer, ask back, decline, hand over to a person, or
+//! only keep the conversation going.
 //!
-//! The stage reads the evidence that was found. In the learned form, the reader reads the utterance with
-//! each of the most relevant passages and rows, scores their sentences and cells against none of them,
-//! and tells what the utterance is for. The response answers where enough of such answers were right on
-//! development data (`min_precision`), or where the utterance names a row and the column, or asks what table
-//! retrieval answered over several rows (the cheapest, those under an amount), and says the best
-//! sentence and those beside it that answer too.
-//! Where two rows fit about as well as each other, it asks which one is meant. Else it declines. The
-//! lexical form goes by the relevance of the evidence and by the words of the utterance; it also stands
-//! in for the reader in a language that the reader does not know.
+//! The stage reads the evidence that retrieval found. In the learned form, the reader reads the
+//! utterance with each of the most relevant passages and rows, scores each sentence and cell
+//! against the case that none answers, and tells the purpose of the utterance. The response answers
+//! where enough of such answers were right on development data (`min_precision`), where the
+//! utterance names a row and the column, or where table retrieval found the answer to a row
+//! operation (the cheapest, those under an amount). It says the best sentence and those beside it
+//! that answer too. Where two rows fit about equally well, it asks which one is meant. Otherwise it
+//! declines. The lexical form goes by the relevance of the evidence and by the words of the
+//! utterance; it also decides in a language that the reader does not know.
 //!
-//! Whoever asks for a person, complains of repeated trouble or speaks of danger is handed over, whatever
-//! was found. Facts of the graph are not spoken where documents or tables are configured
-//! (`sources.NAME.speak`). Without documents and tables, the facts that the turn asks for are the answer,
-//! and all that were selected where a language model words the response.
+//! The conversation of a user who asks for a person, complains of repeated trouble or speaks of
+//! danger is handed over, whatever the evidence. By default the response says no facts of the graph
+//! where documents or tables are configured (`sources.NAME.speak`). Without them, it says the facts
+//! that the turn asks for, or all selected facts where a language model words it.
 //!
-//! Key: none. State: none; turns in a row without an answer are those of the dialogue. It never adds
-//! evidence, and never words an answer of its own: what it says is in the evidence or in the
-//! configuration.
+//! Key: none. State: none; the stage counts turns in a row without an answer in the dialogue. It
+//! never adds evidence. Except in the prompted form, it words nothing itself: its words are in the
+//! evidence or in the configuration.
 
 mod choice;
 mod claims;
@@ -56,7 +56,7 @@ use choice::Choice;
 
 const STAGE: Stage = Stage::Decision;
 
-/// How it can be decided.
+/// The ways in which the stage can decide.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum DecisionForm {
@@ -66,38 +66,40 @@ pub enum DecisionForm {
     Lexical,
     /// By a language model, which also words the response: one call for each turn.
     Prompted,
-    /// Not at all: generation words whatever was selected.
+    /// Not at all: generation words the selected evidence.
     Off,
 }
 
-/// How it is decided what a response does.
+/// How the stage decides what a response does.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct DecisionConfig {
-    /// How it is decided: by the reader where there are documents or tables, and by rules in languages
-    /// that it does not know (`learned`); by rules (`lexical`); by a language model that words the response in
-    /// the same call (`prompted`), checked for numbers, addresses and names from nowhere; or not at all (`off`).
+    /// How the stage decides: by the reader where there are documents or tables, and by rules in
+    /// languages that it does not know (`learned`); by rules (`lexical`); by a language model that
+    /// words the response in the same call (`prompted`), where all numbers, addresses and names
+    /// must come from the evidence or the dialogue; or not at all (`off`).
     pub form: DecisionForm,
     /// How the language model of the prompted form is asked.
     pub prompted: PromptedConfig,
     /// What happens to a turn on which the stage fails.
     pub on_failure: OnFailure,
-    /// Of answers, the least share that is to be right, 0..=1: the response answers where this share of
-    /// the answers with such a score was right on development data. The higher, the fewer answers.
+    /// The least share of answers that must be right, 0..=1: the response answers where at least
+    /// this share of the answers with such a score was right on development data. The higher, the
+    /// fewer answers.
     pub min_precision: f64,
     /// The least relevance of a passage or row that the lexical form answers from; 0..=1.
     pub min_relevance: f64,
-    /// Most passages and rows that the reader reads, the most relevant ones; 1..=64. Each takes some
-    /// thirty milliseconds of one core.
+    /// The most passages and rows that the reader reads, the most relevant ones; 1..=64. Each takes
+    /// some thirty milliseconds of one core.
     pub max_read: u32,
-    /// Most sentences of an answer; 1..=8.
+    /// The most sentences of an answer; 1..=8.
     pub max_sentences: u32,
-    /// The least likeness, by the cosine, to a phrasing that leads to an action for that action to be taken;
-    /// 0..=1.
+    /// The least cosine of a turn and a phrasing that leads to an action at which the response
+    /// takes that action; 0..=1.
     pub min_taught_likeness: f64,
     /// When a conversation is handed over to a person.
     pub hand_off: HandOffConfig,
-    /// What is said where nothing is answered, by language.
+    /// The words of responses that answer nothing, by language.
     pub texts: DecisionTexts,
     /// How long to wait for the reader.
     pub call: CallConfig,
@@ -108,13 +110,14 @@ pub struct DecisionConfig {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct HandOffConfig {
-    /// When the user asks for a person.
+    /// Whether to hand over when the user asks for a person.
     pub asked: bool,
-    /// When the user complains of repeated trouble, or is angry.
+    /// Whether to hand over when the user complains of repeated trouble, or is angry.
     pub complaint: bool,
-    /// When the user speaks of danger to people.
+    /// Whether to hand over when the user speaks of danger to people.
     pub safety: bool,
-    /// After so many turns in a row for which nothing was found; 0 for never, at most 64.
+    /// The number of turns in a row for which nothing was found, after which to hand over; 0 for
+    /// never, at most 64.
     pub nothing_found_turns: u32,
 }
 
@@ -166,8 +169,8 @@ impl StageConfig for DecisionConfig {
     }
 }
 
-/// Which facts of the graph may be said. Nobody decides about them where the decision is off, and a language
-/// model that words the response may use all that were selected.
+/// Returns which facts of the graph may be said: all that were selected where the decision is off,
+/// else those that [`Sources::spoken_facts`] names.
 pub fn spoken_facts(
     config: &DecisionConfig,
     generation: &GenerationConfig,
@@ -180,8 +183,8 @@ pub fn spoken_facts(
     }
 }
 
-/// The decision over a stream of turns: (turns with what their response does, faults). Turns pass
-/// unchanged where it is off.
+/// Runs the decision over a stream of turns. Returns (turns with what their response does, faults).
+/// Turns pass unchanged where it is off.
 pub fn decision<'scope>(
     turns: StreamVec<'scope, Epoch, TurnInFlight>,
     config: DecisionConfig,
@@ -206,12 +209,12 @@ struct ResponseDecision {
 struct DecidedResponse {
     /// What the response does; `None` if the stage is off.
     decided: Option<ActionDecision>,
-    /// The places of the evidence that the response is from, in its order.
+    /// The places of the evidence that the response is made from, in its order.
     answers: Vec<usize>,
 }
 
 impl DecidedResponse {
-    /// A response that does this, without evidence to say.
+    /// Makes a response that does this, without evidence to say.
     fn of(decided: ActionDecision) -> Self {
         Self { decided: Some(decided), answers: Vec::new() }
     }
@@ -226,14 +229,14 @@ impl ResponseDecision {
         Self { config, sources, facts, knowledge, reader, prompt }
     }
 
-    /// Whether the reader is asked about a turn.
+    /// Returns the reader, if it is asked about a turn.
     fn reader(&self, turn: &TurnInFlight) -> Option<&Arc<Read>> {
         // The shipped reader knows English.
         let is_known = turn.context.lexicon().language() == Lexicon::english().language();
         self.reader.as_ref().filter(|_| is_known)
     }
 
-    /// The passages and rows that the reader reads, each with its place in the evidence.
+    /// Returns the passages and rows that the reader reads, each with its place in the evidence.
     fn read_evidence<'t>(&self, turn: &'t TurnInFlight) -> Vec<(usize, &'t Evidence)> {
         let mut found: Vec<(usize, &Evidence)> = turn
             .evidence
@@ -246,7 +249,7 @@ impl ResponseDecision {
         found
     }
 
-    /// Hands over, where the utterance calls for it.
+    /// Hands over, if the utterance calls for it.
     fn handed_over(
         &self,
         turn: &TurnInFlight,
@@ -277,7 +280,7 @@ impl ResponseDecision {
         })
     }
 
-    /// Declines; hands over, if that was the last of too many such turns in a row.
+    /// Declines, or hands over after too many such turns in a row.
     fn decline(&self, turn: &TurnInFlight) -> DecidedResponse {
         let text = &self.texts(turn).decline;
         let most = self.config.hand_off.nothing_found_turns as usize;
@@ -291,7 +294,7 @@ impl ResponseDecision {
         })
     }
 
-    /// What staff taught to do about turns like this one, where nothing answers them.
+    /// Does what staff taught to do about turns like this one, where no evidence answers them.
     fn taught(&self, turn: &TurnInFlight) -> Option<DecidedResponse> {
         let (action, cosine) = turn.taught.action?;
         let is_near = cosine >= self.config.min_taught_likeness;
@@ -302,14 +305,14 @@ impl ResponseDecision {
         })
     }
 
-    /// Answers what the turn asks of several rows at once.
+    /// Answers a row operation that the turn asks for.
     fn of_asked_rows(&self, turn: &TurnInFlight) -> Option<DecidedResponse> {
         let (answers, said) = choice::asked_rows(&turn.evidence, turn.context.lexicon())?;
         let decided = ActionDecision { said: Some(said), ..ActionDecision::to(Action::Answer) };
         Some(DecidedResponse { decided: Some(decided), answers })
     }
 
-    /// Decides by how the reader read the turn.
+    /// Decides by the reader's reading of the turn.
     fn by_reading(&self, turn: &TurnInFlight, reading: &Reading) -> DecidedResponse {
         if let Some(verdict) = self.handed_over(turn, Some(reading)) {
             return verdict;
@@ -364,7 +367,8 @@ impl ResponseDecision {
         }
         match self.by_facts(turn) {
             Some(verdict) => verdict,
-            // Nothing but the graph: generation asks back, in words about what the user named.
+            // There is nothing but the graph: generation asks back, in words about what the user
+            // named.
             None if !self.sources.have_texts() => {
                 DecidedResponse::of(ActionDecision::to(Action::Ask))
             }
@@ -372,7 +376,7 @@ impl ResponseDecision {
         }
     }
 
-    /// Answers from facts of the graph, where there are some that may be said.
+    /// Answers from facts of the graph, if there are any that may be said.
     fn by_facts(&self, turn: &TurnInFlight) -> Option<DecidedResponse> {
         let answers = match self.facts {
             SpokenFacts::None => return None,
@@ -411,7 +415,7 @@ impl Decide for ResponseDecision {
             return Ok(Step::decided(self.without(turn, Without::Off)));
         }
         if let Some(prompt) = &self.prompt {
-            // Who plainly needs a person need not wait for a model.
+            // A user who plainly needs a person need not wait for a model.
             let handed_over = self.handed_over(turn, None);
             return Ok(handed_over.map_or_else(|| prompt.begin(self, turn), Step::decided));
         }
@@ -450,9 +454,9 @@ impl Decide for ResponseDecision {
         }
     }
 
-    /// Puts the evidence that the answer is from first. What the response is not made from is not
-    /// selected: nothing, where the configuration gives its words; passages and rows, where it does not
-    /// answer; facts that may not be said.
+    /// Puts the evidence of the answer first, and deselects evidence that the response is not made
+    /// from: all of it, where the configuration gives the words; passages and rows, where the
+    /// response does not answer; facts that may not be said.
     fn write(
         &self,
         turn: &mut TurnInFlight,

@@ -1,4 +1,5 @@
-//! The vector of a dialogue: the vectors of its latest utterances, each weighted by recency.
+//! Makes the vector of a dialogue from the vectors of its latest utterances, each weighted by
+//! recency.
 //!
 //! [`embedding`](crate::embedding) gives it to turns; [`meaning`](crate::meaning) compares facts with it.
 
@@ -15,14 +16,15 @@ use crate::salience::Recency;
 /// Which utterances of a dialogue count, and how much.
 #[derive(Clone, Copy, Debug)]
 pub struct LatestUtterances {
-    /// The latest ones, the current one among them; 1..=64.
+    /// The number of latest utterances, including the current one; 1..=64.
     pub count: u32,
     /// The weight of each by its age.
     pub recency: Recency,
 }
 
 impl LatestUtterances {
-    /// Those of a dialogue whose weight is above 0, oldest first, each with its weight.
+    /// Returns the utterances of a dialogue whose weight is above 0, oldest first, each with its
+    /// weight.
     pub fn of(self, context: &TurnContext) -> impl Iterator<Item = (f64, &str)> {
         let dialogue = &context.dialogue;
         let first = dialogue.len().saturating_sub(self.count as usize);
@@ -61,13 +63,15 @@ pub fn embedded<V: AsRef<[f32]>>(
     Some(Embedded { dialogue, utterance: weighted_mean(current, std::iter::once(1.0)) })
 }
 
-/// The vector of a question: of its utterance, and a share of those of the turns before.
+/// Returns the vector of a question: that of its utterance, plus a share of those of the turns
+/// before.
 pub(crate) fn of_question(vectors: &[Embedding]) -> Option<Embedding> {
     let weights = (0..vectors.len()).map(|at| if at == 0 { 1.0 } else { BEFORE_SHARE.into() });
     weighted_mean(vectors, weights)
 }
 
-/// The direction of the weighted sum, as a vector of length 1; `None` if the sum has no direction.
+/// Returns the direction of the weighted sum, as a vector of length 1; `None` if the sum has no
+/// direction.
 fn weighted_mean<V: AsRef<[f32]>>(
     vectors: &[V],
     weights: impl Iterator<Item = f64>,

@@ -55,11 +55,11 @@ pub struct DocumentRetrievalConfig {
     pub on_failure: OnFailure,
     /// Which chunks are searched.
     pub within: SearchWithin,
-    /// Most chunks that each way of searching gives to the fusion; 1..=1024.
+    /// The most chunks that each way of searching gives to the fusion; 1..=1024.
     pub max_found: u32,
-    /// Most chunks that become evidence; 1..=1024.
+    /// The most chunks that become evidence; 1..=1024.
     pub max_passages: u32,
-    /// Least score of a chunk that becomes evidence; 0..=1.
+    /// The least score of a chunk that becomes evidence; 0..=1.
     pub min_score: f64,
     /// The share of words in a fused score, against meaning; 0..=1.
     pub word_share: f64,
@@ -136,8 +136,9 @@ impl DecideByRules for DocumentRetrieval {
     }
 }
 
-/// The passages for a turn, by falling relevance. `given` is evidence from the sources that this one
-/// depends on: its words become part of the query, and if it names documents, only those are searched.
+/// Returns the passages for a turn, by falling relevance. `given` is evidence from the sources that
+/// this one depends on: its words become part of the query, and if it names documents, only those
+/// are searched.
 ///
 /// # Errors
 /// The documents cannot be searched as configured.
@@ -176,8 +177,8 @@ pub fn retrieve(
     Ok(passages)
 }
 
-/// The chunks of the documents that are named in the first text that names any; `None` if no text does.
-/// Pass the utterances latest first.
+/// Returns the chunks of the documents that are named in the first text that names any; `None` if
+/// no text does. Pass the utterances latest first.
 pub fn named_last<'t>(
     documents: &dyn SearchDocuments,
     utterances: impl Iterator<Item = &'t str>,
@@ -195,11 +196,12 @@ pub struct PassageQuery<'a> {
     pub embedding: Option<&'a [f32]>,
     /// The chunks that may be found; `None` for all.
     pub within: Option<&'a [u32]>,
-    /// How near the query is to what staff taught.
+    /// How near the query is to the phrasings that staff taught.
     pub taught: &'a NearestPhrasings,
 }
 
-/// The chunks for a query, by falling score, ties by number. Leaves out scores below `min_score`.
+/// Returns the chunks for a query, by falling score, ties by number. Leaves out scores below
+/// `min_score`.
 ///
 /// # Errors
 /// The documents cannot be searched as configured.
@@ -238,7 +240,8 @@ pub fn search(
     Ok(fused)
 }
 
-/// What was found by meaning, where a chunk is as near as the nearer of itself and its phrasings.
+/// Adds the phrasings to the chunks found by meaning: a chunk has the higher score of its own and
+/// its nearest phrasing.
 fn with_taught(mut found: Vec<FoundChunk>, mut taught: BTreeMap<u32, f64>) -> Vec<FoundChunk> {
     for chunk in &mut found {
         chunk.score = taught.remove(&chunk.chunk).map_or(chunk.score, |it| it.max(chunk.score));
@@ -247,7 +250,7 @@ fn with_taught(mut found: Vec<FoundChunk>, mut taught: BTreeMap<u32, f64>) -> Ve
     found
 }
 
-/// A chunk as evidence; `None` if it was removed since it was indexed.
+/// Makes a chunk into evidence; `None` if it was removed since it was indexed.
 fn evidence(
     documents: &dyn SearchDocuments,
     source: &SourceName,

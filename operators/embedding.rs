@@ -1,11 +1,11 @@
 //! Embedding encodes the dialogue as a vector. Facts are ranked by their cosine to it, documents by
 //! their cosine to the current utterance alone.
 //!
-//! The stage encodes the latest utterances one by one and adds them up, each weighted by recency, so
-//! that an utterance that was encoded for the previous turn need not be encoded again. It calls an
-//! encoder that takes microseconds in place, and asks any other as a model. Where documents or tables
-//! have vectors by the reader, it also asks the reader for the vector of the question: of the utterance,
-//! with a share of the two turns before it.
+//! The stage encodes the latest utterances one by one and adds them up, each weighted by recency,
+//! so that an utterance that was encoded for the previous turn need not be encoded again. It calls
+//! an encoder that takes microseconds in place, and asks any other as a model. Where documents or
+//! tables have vectors by the reader, it also asks the reader for the vector of the question: that
+//! of the utterance, with a share of the two turns before it.
 //!
 //! Key: none. State: none. If it fails and may degrade, the turn goes on without a vector, and
 //! evidence is ranked by words alone. It sees strictly earlier utterances and the turn's own.
@@ -65,7 +65,7 @@ impl StageConfig for EmbeddingConfig {
 }
 
 impl EmbeddingConfig {
-    /// The utterances that count.
+    /// Returns the utterances that count.
     pub fn latest(&self) -> LatestUtterances {
         LatestUtterances { count: self.utterances, recency: self.recency }
     }
@@ -168,7 +168,7 @@ impl Decide for DialogueEmbedding {
 }
 
 impl DialogueEmbedding {
-    /// The vectors of the encoder that is called in place, if there is one.
+    /// Returns the vectors of the encoder that is called in place, if there is one.
     fn in_place(&self, turn: &TurnInFlight) -> Result<Option<Embedded>, Fault> {
         let embed = |encoder| embed(&turn.context, encoder, self.config.latest());
         self.encoder.as_deref().map_or(Ok(None), embed)

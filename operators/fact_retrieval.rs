@@ -51,9 +51,9 @@ pub struct FactRetrievalConfig {
     pub form: FactRetrievalForm,
     /// What happens to a turn on which the stage fails.
     pub on_failure: OnFailure,
-    /// Most foreseen facts after ranking; 1..=1024. The paper's number.
+    /// The most foreseen facts after ranking; 1..=1024. The paper's number.
     pub max_foreseen: u32,
-    /// Most unforeseen facts after ranking; 1..=1024. The paper's number.
+    /// The most unforeseen facts after ranking; 1..=1024. The paper's number.
     pub max_unforeseen: u32,
     /// How many of its strongest facts a concept gives to the unforeseen set, in each direction;
     /// 1..=100000. At 32, twenty concepts give at most 1,280 facts to rank.
@@ -166,8 +166,9 @@ impl DecideByRules for FactRetrieval {
     }
 }
 
-/// The demanded concepts that no fact has, queries first, in order. Retrieval finds nothing for them,
-/// whatever its bounds. Rules demand only concepts with facts, but a model may name any concept.
+/// Returns the demanded concepts that no fact has, queries first, in order. Retrieval finds nothing
+/// for them, whatever its bounds. Rules demand only concepts with facts, but a model may name any
+/// concept.
 pub fn without_facts(demand: &Demand, graph: View<'_>) -> Vec<String> {
     // The graph finds a concept as long as some fact has it.
     let unknown =
@@ -254,15 +255,15 @@ impl DemandedConcepts {
         joins(&fact.head, &fact.tail) || joins(&fact.tail, &fact.head)
     }
 
-    /// The weight of a concept in the demand; 0 if it is not demanded.
+    /// Returns the weight of a concept in the demand; 0 if it is not demanded.
     fn weight(&self, concept: ConceptId) -> f64 {
         let weight = |of: &BTreeMap<ConceptId, f64>| of.get(&concept).copied().unwrap_or_default();
         weight(&self.queries).max(weight(&self.topics))
     }
 }
 
-/// The foreseen and the unforeseen set before ranking, each in the order of the facts' keys,
-/// each fact once.
+/// Returns the foreseen and the unforeseen set before ranking, each in the order of the facts'
+/// keys, each fact once.
 pub fn retrieval_sets(
     demanded: &DemandedConcepts,
     graph: View<'_>,
@@ -289,12 +290,13 @@ pub fn retrieval_sets(
     (foreseen, unforeseen)
 }
 
-/// The identity of a fact.
+/// Returns the identity of a fact.
 fn key(fact: &Fact) -> (ConceptId, RelationId, ConceptId, u8) {
     (fact.head, fact.relation, fact.tail, fact.source)
 }
 
-/// Facts with their relevance, by falling relevance; ties by head, relation, tail and source.
+/// Ranks facts by relevance. Returns them with it, highest first; ties by head, relation, tail and
+/// source.
 ///
 /// Relevance, 0..=1, is the weighted mean of three measures in 0..=1: the likeness of the fact and
 /// the dialogue; the weight of the demanded concept (the mean of both ends if both are demanded, so
@@ -356,9 +358,9 @@ struct WeighedFact {
     substance: f64,
 }
 
-/// How much the ends of a fact say, 0.25..=1: one half plus half the informativeness of the less
-/// informative end, so that "something is found at sea" ranks below "salt is found at sea"; a quarter
-/// if an end has no content word at all ("it", "in the").
+/// Returns how much the ends of a fact say, 0.25..=1: one half plus half the informativeness of the
+/// less informative end, so that "something is found at sea" ranks below "salt is found at sea"; a
+/// quarter if an end has no content word at all ("it", "in the").
 fn substance(fact: &Fact, vocabulary: &Vocabulary<'_>) -> f64 {
     let mut least = 1.0_f64;
     for end in [fact.head, fact.tail] {
@@ -370,12 +372,12 @@ fn substance(fact: &Fact, vocabulary: &Vocabulary<'_>) -> f64 {
     0.5 + 0.5 * least
 }
 
-/// The id of a fact as evidence.
+/// Returns the id of a fact as evidence.
 pub fn evidence_id(source: &str, relation: &str, head: &str, tail: &str) -> EvidenceId {
     EvidenceId(format!("{source}/{relation}/{head}/{tail}"))
 }
 
-/// A fact as evidence.
+/// Makes a fact into evidence.
 fn evidence(fact: &Fact, relevance: f64, set: EvidenceSet, graph: View<'_>) -> Evidence {
     let (head, tail) = (graph.concept(fact.head), graph.concept(fact.tail));
     let relation = graph.relation(fact.relation).name;

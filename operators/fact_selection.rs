@@ -1,4 +1,4 @@
-//! Fact selection: which facts, in which order, will the response be made from? (DCRAG eq 7.)
+//! Fact selection picks the facts that the response is made from, and orders them. (DCRAG eq 7.)
 //!
 //! The stage picks up to twenty facts: from the foreseen set first, then, while there is room, from the
 //! unforeseen set. Within a set it picks by maximal marginal relevance: the next fact is the one with the
@@ -60,24 +60,26 @@ pub struct FactSelectionConfig {
     pub prompted: PromptedConfig,
     /// What happens to a turn where the stage fails.
     pub on_failure: OnFailure,
-    /// Most facts selected; 1..=1024. The paper's number.
+    /// The most facts selected; 1..=1024. The paper's number.
     pub max_selected: u32,
     /// λ: the share of relevance against novelty; 0..=1. With 0.7 relevance dominates.
     pub relevance_share: f64,
-    /// Least relevance of an unforeseen fact that is selected; 0..=1. Irrelevant unforeseen facts are
-    /// the paper's most common error; a foreseen fact connects query and topic, and has no such bound.
+    /// The least relevance of an unforeseen fact that is selected; 0..=1. Irrelevant unforeseen
+    /// facts are the paper's most common error; a foreseen fact connects query and topic, and has
+    /// no such bound.
     pub min_unforeseen_relevance: f64,
-    /// Most selected facts with the same relation at the same concept; 1..=1024.
+    /// The most selected facts with the same relation at the same concept; 1..=1024.
     pub max_per_relation_and_concept: u32,
-    /// Least likeness of words (Jaccard) at which a fact counts as a repeat of another; 0..=1.
+    /// The least likeness of words (Jaccard) at which a fact counts as a repeat of another; 0..=1.
     pub repeat_likeness: f64,
-    /// Most passages of documents and rows of tables selected; 1..=1024.
+    /// The most passages of documents and rows of tables selected; 1..=1024.
     pub max_passages_selected: u32,
-    /// Least relevance of a passage or row that is selected; 0..=1.
+    /// The least relevance of a passage or row that is selected; 0..=1.
     pub min_passage_relevance: f64,
-    /// Least relevance at which a passage or row leads the evidence, before all facts; 0..=1.
+    /// The least relevance at which a passage or row leads the evidence, before all facts; 0..=1.
     pub min_leading_passage_relevance: f64,
-    /// Most unselected facts, and most unselected passages and rows, that the record keeps; 0..=1024.
+    /// The most unselected facts, and the most unselected passages and rows, that the record keeps;
+    /// 0..=1024.
     pub max_unselected_in_record: u32,
 }
 
@@ -123,7 +125,7 @@ impl StageConfig for FactSelectionConfig {
     }
 }
 
-/// Fact selection over a stream of turns: (turns with their evidence, faults).
+/// Runs fact selection over a stream of turns. Returns (turns with their evidence, faults).
 pub fn fact_selection<'scope>(
     turns: StreamVec<'scope, Epoch, TurnInFlight>,
     config: FactSelectionConfig,
@@ -210,13 +212,13 @@ impl Prompted for FactSelection {
     }
 }
 
-/// The most relevant facts, foreseen first; passages and persona as in the other forms.
+/// Selects the most relevant facts, foreseen first; passages and persona as in the other forms.
 fn most_relevant(candidates: &Candidates, config: &FactSelectionConfig) -> Vec<Evidence> {
     with_facts(most_relevant_facts(candidates, config), candidates, config)
 }
 
-/// Facts (selected ones first) with the passages and the sentences of the persona: selected
-/// evidence first.
+/// Adds the passages and the sentences of the persona to facts that begin with the selected ones.
+/// Returns selected evidence first.
 fn with_facts(
     facts: Vec<Evidence>,
     candidates: &Candidates,
@@ -241,13 +243,13 @@ fn most_relevant_facts(candidates: &Candidates, config: &FactSelectionConfig) ->
     evidence
 }
 
-/// The evidence of a turn: selected facts and passages in their order, then the persona, then the
-/// most relevant of the others, facts first.
+/// Returns the evidence of a turn: selected facts and passages in their order, then the persona,
+/// then the most relevant of the others, facts first.
 pub fn select(candidates: &Candidates, config: &FactSelectionConfig) -> Vec<Evidence> {
     with_facts(select_facts(candidates, config), candidates, config)
 }
 
-/// Selected facts in the order of selection, then the most relevant of the others, foreseen
+/// Returns selected facts in the order of selection, then the most relevant of the others, foreseen
 /// first.
 fn select_facts(candidates: &Candidates, config: &FactSelectionConfig) -> Vec<Evidence> {
     let all: Vec<&Evidence> = candidates.foreseen.iter().chain(&candidates.unforeseen).collect();
@@ -340,7 +342,7 @@ impl<'e> Picking<'e> {
         }
     }
 
-    /// The marginal relevance of a fact.
+    /// Returns the marginal relevance of a fact.
     fn gain(&self, at: usize) -> f64 {
         let share = self.config.relevance_share;
         share * self.all[at].relevance.get() - (1.0 - share) * self.likeness[at]
@@ -371,18 +373,18 @@ impl<'e> Picking<'e> {
     }
 }
 
-/// The two concepts of a fact.
+/// Returns the two concepts of a fact.
 fn concepts_of(fact: Option<&FactStatement>) -> [&str; 2] {
     fact.map_or(["", ""], |fact| [&fact.head, &fact.tail])
 }
 
-/// The number of a key: how many other keys came before it.
+/// Returns the number of a key: how many other keys came before it.
 fn number<K: Hash + Eq>(numbers: &mut FxHashMap<K, usize>, key: K) -> usize {
     let next = numbers.len();
     *numbers.entry(key).or_insert(next)
 }
 
-/// The distinct words of a fact's concepts as sorted numbers.
+/// Returns the distinct words of a fact's concepts as sorted numbers.
 fn words<'e>(evidence: &'e Evidence, numbers: &mut FxHashMap<&'e str, u32>) -> Vec<u32> {
     let Some(fact) = &evidence.fact else { return Vec::new() };
     let mut words: Vec<u32> = fact

@@ -1,10 +1,11 @@
-//! Checks that a response of the unified model is faithful to the row that it was made from: the response
-//! is complete, every number in it occurs in the evidence or the dialogue, it contains the values that were
-//! asked for, no value stands with the words of another column, and it neither denies what holds nor
-//! affirms what does not.
+//! Checks that a response of the unified model is faithful to the row that it was made from: the
+//! response is complete, every number in it occurs in the evidence or the dialogue, it contains the
+//! values that were asked for, no value follows the words of another column, and it neither denies
+//! what holds nor affirms what does not.
 //!
-//! The check has limits: a response may pass and still leave something out, or say it oddly. It knows a
-//! column by the words of its name only; it does not catch a value under another word for the wrong column.
+//! The check has limits: a response may pass and still leave something out, or say it oddly. It
+//! knows a column by the words of its name only; it does not catch a value that follows a synonym
+//! of the wrong column's name.
 
 use std::collections::BTreeSet;
 
@@ -77,7 +78,7 @@ pub fn check(
     polarity(&text, row)
 }
 
-/// Every run of digits in the model's own words must occur in the row or in `known`.
+/// Checks that every run of digits in the model's own words occurs in the row or in `known`.
 fn numbers(said: &[Said], row: &TableRow, known: &[&str]) -> Result<(), Unfaithful> {
     for part in said {
         let Said::Words(words) = part else { continue };
@@ -93,7 +94,7 @@ fn numbers(said: &[Said], row: &TableRow, known: &[&str]) -> Result<(), Unfaithf
     Ok(())
 }
 
-/// The terms of a column's name.
+/// Returns the terms of a column's name.
 fn called(column: &Column) -> BTreeSet<String> {
     terms(&column.name).into_iter().collect()
 }
@@ -102,7 +103,8 @@ fn is_truth(column: &Column) -> bool {
     column.value == "yes" || column.value == "no"
 }
 
-/// The response must contain the value of every column that the user asked for by its whole name.
+/// Checks that the response contains the value of every column that the user asked for by its whole
+/// name.
 fn missing(text: &str, row: &TableRow, asked: &str) -> Result<(), Unfaithful> {
     let (asked, text): (BTreeSet<String>, _) =
         (terms(asked).into_iter().collect(), text.to_lowercase());
@@ -142,8 +144,8 @@ impl<'w> UpToValue<'w> {
     }
 }
 
-/// The words right before a value must not name other columns only. A value behind a word such as "of" is the
-/// owner of another value, and is not checked.
+/// Checks that the words right before a value do not name other columns only. A value behind a word
+/// such as "of" is the owner of another value and is not checked.
 fn slots(said: &[Said], row: &TableRow) -> Result<(), Unfaithful> {
     let (mut before, mut is_whose) = (Vec::new(), false);
     for part in said {
@@ -184,7 +186,8 @@ fn slot(value: &str, near: &[String], row: &TableRow) -> Result<(), Unfaithful> 
     }
 }
 
-/// A sentence that names a column of yes must not deny it; one that names a column of no must.
+/// Checks that a sentence that names a column of yes does not deny it, and that one that names a
+/// column of no does.
 fn polarity(text: &str, row: &TableRow) -> Result<(), Unfaithful> {
     for column in row.columns.iter().filter(|column| is_truth(column)) {
         let name = called(column);
@@ -235,7 +238,7 @@ pub(crate) mod tests {
         }
     }
 
-    /// The parts of a response; `<…>` is a value.
+    /// Returns the parts of a response; `<…>` is a value.
     pub(crate) fn said(text: &str) -> Vec<Said> {
         let parts = text.split_inclusive(['<', '>']);
         let part = |part: &str| match part.strip_suffix('>') {

@@ -1,5 +1,5 @@
-//! The records that travel between two operators while a turn is in flight. They live only inside
-//! one process; records that leave the engine are in `turnstream_schemas`.
+//! Defines the records that travel between two operators while a turn is in flight. They live only
+//! inside one process; records that leave the engine are in `turnstream_schemas`.
 //!
 //! Recall makes a [`TurnContext`] from a turn. The turn then goes through the stages as one
 //! [`TurnInFlight`], into which each stage writes its decision, and returns to `history` with its
@@ -67,7 +67,7 @@ pub struct Recalled {
 }
 
 impl Recalled {
-    /// The passage that is most like the query, if the entry has passages.
+    /// Returns the passage that is most like the query, if the entry has passages.
     pub fn best_passage(&self) -> Option<&Passage> {
         self.entry.passages.get(self.passage?)
     }
@@ -101,24 +101,24 @@ pub struct TurnContext {
 }
 
 impl TurnContext {
-    /// The current user turn's words.
+    /// Returns the current user turn's words.
     pub fn query(&self) -> &str {
         &self.turn.text
     }
 
-    /// The query that sources are searched for: q'_t if the query was completed, else the words of
-    /// the turn.
+    /// Returns the query that sources are searched for: q'_t if the query was completed, else the
+    /// words of the turn.
     pub fn completed_query(&self) -> &str {
         self.reconstructed.as_ref().map_or(self.query(), |it| &it.query)
     }
 
-    /// The responses of the other side in the dialogue, the latest first.
+    /// Returns the responses of the other side in the dialogue, the latest first.
     pub fn responses_before(&self) -> impl Iterator<Item = &str> {
         let said = self.dialogue.iter().rev().filter(|said| said.speaker == Speaker::System);
         said.map(|said| &*said.text)
     }
 
-    /// The turn as a question to the reader.
+    /// Returns the turn as a question to the reader.
     pub fn question(&self) -> Question {
         let earlier = self.dialogue.split_last().map_or(&[][..], |(_, earlier)| earlier);
         let last = |speaker| {
@@ -132,20 +132,21 @@ impl TurnContext {
         }
     }
 
-    /// The recalled entries whose turns are not in the dialogue, each with its index in `recalled`.
+    /// Returns the recalled entries whose turns are not in the dialogue, each with its index in
+    /// `recalled`.
     pub fn out_of_sight(&self) -> impl Iterator<Item = (usize, &Recalled)> {
         let in_sight = |turn_id| self.dialogue.iter().any(|said| &said.turn_id == turn_id);
         let recalled = self.recalled.iter().enumerate();
         recalled.filter(move |(_, recalled)| !in_sight(&recalled.entry.turn_id))
     }
 
-    /// The lexicon of the current user turn's language.
+    /// Returns the lexicon of the current user turn's language.
     pub fn lexicon(&self) -> &'static Lexicon {
         Lexicon::of_turn(&self.turn)
     }
 
-    /// The texts of the dialogue, each with the lexicon of its language. The current user turn may
-    /// name its language; the language of the others is inferred from their script.
+    /// Returns the texts of the dialogue, each with the lexicon of its language. The current user
+    /// turn may name its language; the language of the others is inferred from their script.
     pub fn utterances(&self) -> impl Iterator<Item = (&'static Lexicon, &str)> {
         let current = self.dialogue.len().saturating_sub(1);
         self.dialogue.iter().enumerate().map(move |(at, utterance)| {
@@ -175,7 +176,7 @@ impl Progress {
         self.degraded.iter().any(|fault| fault.stage == stage)
     }
 
-    /// The stages that failed and that the turn went on without.
+    /// Returns the stages that failed and that the turn went on without.
     #[cfg(test)]
     pub(crate) fn without(&self) -> Vec<Stage> {
         self.degraded.iter().map(|fault| fault.stage).collect()
@@ -187,42 +188,42 @@ impl Progress {
 pub struct Embedded {
     /// The latest utterances, weighted by recency. Facts are ranked by this vector.
     pub dialogue: Embedding,
-    /// The current user turn alone; `None` if the encoder knows no word of it. Documents are searched
-    /// by this vector, and so for the most part are personas, because earlier utterances lead away
-    /// from the question.
+    /// The current user turn alone; `None` if the encoder knows no word of it. Documents are
+    /// searched by this vector, and personas for the most part, because earlier utterances lead
+    /// away from the question.
     pub utterance: Option<Embedding>,
 }
 
 /// What a response does.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ActionDecision {
-    /// What it does.
+    /// The action.
     pub action: Action,
     /// Why the conversation is handed over, if it is.
     pub hand_off: Option<HandOffReason>,
-    /// The share of answers that were right on development data with such a score; `None` if no reader
-    /// judged the evidence.
+    /// The share of right answers on development data among those with such a score; `None` if no
+    /// reader judged the evidence.
     pub precision: Option<Score>,
     /// The words to say; `None` if generation finds them.
     pub said: Option<String>,
-    /// How many pieces of evidence, from the first, those words are from.
+    /// The number of pieces of evidence, from the first, that those words come from.
     pub pieces: usize,
 }
 
 impl ActionDecision {
-    /// A response that does this; generation finds its words.
+    /// Makes the decision for an action; generation finds the words.
     pub fn to(action: Action) -> Self {
         Self { action, hand_off: None, precision: None, said: None, pieces: 0 }
     }
 
-    /// Whether it answers from evidence that generation has to word.
+    /// Whether the response answers from evidence that generation has to word.
     pub fn needs_words(&self) -> bool {
         self.action == Action::Answer && self.said.is_none() && self.pieces > 0
     }
 }
 
-/// A turn on its way through the stages, with their decisions. A part is empty until its stage has
-/// decided, and stays empty if the stage does not decide about this turn.
+/// A turn on its way through the stages, with their decisions so far. A part is empty until its
+/// stage has decided, and stays empty if the stage does not decide about this turn.
 #[derive(Clone, Debug)]
 pub struct TurnInFlight {
     /// The turn and its history.
@@ -238,8 +239,8 @@ pub struct TurnInFlight {
     /// The vectors of the configured encoder; `None` if no encoder is configured, if it failed, or if
     /// it knows no word of the dialogue.
     pub embedding: Option<Embedded>,
-    /// The question by the reader's vectors, of length 1; `None` if nothing is searched by it. Documents
-    /// and tables are.
+    /// The reader's vector of the question, of length 1, to search documents and tables by; `None`
+    /// if neither is searched by it.
     pub question: Option<Embedding>,
     /// How near the question is to the phrasings that staff taught.
     pub taught: Arc<NearestPhrasings>,
@@ -252,7 +253,7 @@ pub struct TurnInFlight {
     pub asked: usize,
     /// The evidence that the sources gave, before fact selection chooses from it.
     pub candidates: Candidates,
-    /// The evidence for the response: first what was selected, in its order.
+    /// The evidence for the response: selected evidence first, in its order.
     pub evidence: Vec<Evidence>,
     /// What the response does; `None` until it is decided, and if the decision is off.
     pub decision: Option<ActionDecision>,
@@ -268,15 +269,15 @@ pub struct TurnInFlight {
 }
 
 impl TurnInFlight {
-    /// A turn as it leaves `history`: no stage has decided anything yet.
+    /// Makes a turn as it leaves `history`: no stage has decided anything yet.
     pub fn recalled(context: Arc<TurnContext>, knowledge: KnowledgeVersion) -> Self {
         let mut turn = Self::undecided(context, knowledge);
         turn.progress.written = Written::begun(&[RecordPart::Dialogue, RecordPart::Recalled]);
         turn
     }
 
-    /// Like [`Self::recalled`], but does not record what stages write: for turns that do not go
-    /// through the whole flow.
+    /// Makes a turn like [`Self::recalled`], but does not record what stages write: for turns that
+    /// do not go through the whole flow.
     pub fn undecided(context: Arc<TurnContext>, knowledge: KnowledgeVersion) -> Self {
         let degraded = context.recall_fault.clone().into_iter().collect();
         Self {
@@ -338,19 +339,19 @@ impl TurnInFlight {
         Self { demand, draft, refinement, evidence, ..self }
     }
 
-    /// The source to ask now; `None` if all have been asked.
+    /// Returns the source to ask now; `None` if all have been asked.
     pub fn source<'s>(&self, sources: &'s Sources) -> Option<&'s Source> {
         sources.of_name(self.plan.0.get(self.asked)?.as_str())
     }
 
-    /// The most relevant piece of evidence from each source that `source` depends on.
+    /// Returns the most relevant piece of evidence from each source that `source` depends on.
     pub fn given<'t>(&'t self, source: &'t Source, sources: &'t Sources) -> Vec<&'t Evidence> {
         let before = source.config.depends_on.iter().filter_map(|name| sources.of_name(name));
         before.filter_map(|before| self.candidates.of(before).next()).collect()
     }
 
-    /// The recalled entries beyond the dialogue that fit into the budget: by falling attention if they
-    /// were weighed, else in the order of recall.
+    /// Returns the recalled entries beyond the dialogue that fit into the budget: by falling
+    /// attention if they were weighed, else in the order of recall.
     pub fn earlier_exchanges(&self) -> Vec<&Recalled> {
         let context = &self.context;
         if self.history.is_empty() {
@@ -378,13 +379,13 @@ pub struct Candidates {
 }
 
 impl Candidates {
-    /// All candidates: facts, sentences, passages, rows.
+    /// Returns all candidates: facts, sentences, passages, rows.
     pub fn iter(&self) -> impl Iterator<Item = &Evidence> {
         let facts = self.foreseen.iter().chain(&self.unforeseen);
         facts.chain(&self.persona).chain(&self.passages).chain(&self.rows)
     }
 
-    /// The evidence from one source, the most relevant first.
+    /// Returns the evidence from one source, the most relevant first.
     pub fn of<'c>(&'c self, source: &'c Source) -> impl Iterator<Item = &'c Evidence> {
         let is_graph = source.config.kind == SourceKind::Graph;
         // The `source` of a fact is not the graph but the collection that the fact is from.
@@ -438,7 +439,7 @@ pub struct Draft {
     pub text: String,
     /// How sure the generator was.
     pub confidence: Option<Confidence>,
-    /// What wrote it.
+    /// The model or generator that wrote it.
     pub model: ModelUsed,
     /// The evidence that the words come from.
     pub citations: Vec<Citation>,
@@ -482,7 +483,7 @@ pub struct Finished {
 }
 
 impl Finished {
-    /// One input that ended and changed nothing.
+    /// Makes the record of one input that ended and changed nothing.
     pub fn single(request: RequestId, outcome: Outcome, original: Arc<Original>) -> Self {
         Self {
             partition: request.partition,

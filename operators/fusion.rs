@@ -33,9 +33,9 @@ pub struct Fused {
     pub by_meaning: Option<f64>,
 }
 
-/// Fuses what both searches found, texts with scores, and returns it by falling fused score, ties by
-/// number. A text that one search did not find counts 0 there. If only one search was made, its scores
-/// stay as they are.
+/// Fuses the texts with scores that both searches found, and returns them by falling fused score,
+/// ties by number. A text that one search did not find counts 0 there. If only one search was made,
+/// its scores stay as they are.
 pub fn fuse(
     by_words: Option<impl IntoIterator<Item = (u32, f64)>>,
     by_meaning: Option<impl IntoIterator<Item = (u32, f64)>>,

@@ -69,20 +69,21 @@ pub enum GateForm {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct GateConfig {
-    /// How the gate decides: `auto` opens for every turn that calls for documents or tables, since the
-    /// decision judges what was found, and goes by rules else; `lexical` by rules; `learned` by a trained encoder, and by rules in
-    /// languages that it was not trained on; `by_source` by the encoder if the turn calls for documents
-    /// or tables, by rules if it calls for a graph or a persona, and by the higher of both scores if it
-    /// calls for both; `prompted` by a language model; and for comparison, `always`, `never` and
-    /// `random`.
+    /// How the gate decides: `auto` opens for every turn that calls for documents or tables, since
+    /// the decision judges the evidence found, and otherwise goes by rules; `lexical` by rules;
+    /// `learned` by a trained encoder, and by rules in languages that it was not trained on;
+    /// `by_source` by the encoder if the turn calls for documents or tables, by rules if it calls
+    /// for a graph or a persona, and by the higher of both scores if it calls for both; `prompted`
+    /// by a language model; and for comparison, `always`, `never` and `random`.
     pub form: GateForm,
     /// The trained encoder of the forms `learned` and `by_source`.
     pub learned: LearnedGateConfig,
-    /// Decide after retrieval, by the evidence that was found: for an encoder trained to read
+    /// Whether to decide after retrieval, by the evidence found: for an encoder trained to read
     /// knowledge. Needs the form `learned`.
     pub after_retrieval: bool,
-    /// Decide by a response that is drafted without knowledge; if the turn needs none, the draft
-    /// becomes the response: for an encoder trained to read a response. Needs the form `learned`.
+    /// Whether to decide by a response that is drafted without knowledge; if the turn needs none,
+    /// the draft becomes the response. For an encoder trained to read a response. Needs the form
+    /// `learned`.
     pub after_draft: bool,
     /// How the prompted form asks its language model.
     pub prompted: PromptedConfig,
@@ -183,7 +184,8 @@ impl Default for GateWeights {
     }
 }
 
-/// The gate over a stream of turns: (turns with the decision and their concepts, faults).
+/// Runs the gate over a stream of turns. Returns (turns with the decision and their concepts,
+/// faults).
 pub fn gate<'scope>(
     turns: StreamVec<'scope, Epoch, Arc<TurnContext>>,
     config: GateConfig,
@@ -222,7 +224,7 @@ impl Gate {
         Linked { mentions, missing, decision }
     }
 
-    /// The decision of the rules about a turn with these concepts.
+    /// Decides by rules about a turn with these concepts.
     fn by_rules(&self, turn: &TurnInFlight, mentions: &[Mention]) -> GateDecision {
         decide(&turn.context, mentions, &self.config)
     }
@@ -313,7 +315,7 @@ impl Prompted for Gate {
         material::of_context(&turn.context, slot)
     }
 
-    /// The score is 1 or 0, because the model gives no finer answer.
+    /// Scores 1 or 0, because the model gives no finer answer.
     fn understand(&self, turn: &TurnInFlight, said: Answered<GateAnswer>) -> Result<Linked, Fault> {
         Ok(self.linked(turn, |_| whatever_the_turn(said.answer.needs_knowledge)))
     }
@@ -364,7 +366,7 @@ fn drawn(context: &TurnContext) -> f64 {
     (mixed >> 11) as f64 / (1_u64 << 53) as f64
 }
 
-/// A decision with the score 1 or 0 and without features.
+/// Makes a decision with the score 1 or 0 and without features.
 fn whatever_the_turn(retrieve: bool) -> GateDecision {
     let score = Score::new(f64::from(u8::from(retrieve)));
     GateDecision { retrieve, score, threshold: None, features: BTreeMap::new() }

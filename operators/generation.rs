@@ -1,18 +1,19 @@
-//! Generation: words the response. (DCRAG eq 8.)
+//! Generation words the response. (DCRAG eq 8.)
 //!
-//! The lexical form has two generators that need no model. The *realiser* makes one to three sentences
-//! from the selected facts, passages and the history: where a passage leads the selected evidence, its best
-//! sentence in the passage's words; else facts. It is the default where no language model is configured,
-//! and the generator of load measurements. *None* says nothing, to measure the engine alone. The learned
-//! form has the unified model word rows of tables, checks its words, and leaves the rest to the realiser.
-//! The prompted form asks a language model. `model.name` in the response says which of them wrote it.
+//! The lexical form has two generators that need no model. The *realiser* makes one to three
+//! sentences from the selected facts, passages and the history: the best sentence of a passage, in
+//! the passage's words, where a passage leads the selected evidence; else facts. It is the default
+//! where no language model is configured, and the generator of load measurements. *None* says
+//! nothing, to measure the engine alone. The learned form has the unified model word rows of
+//! tables, checks its words, and leaves the rest to the realiser. The prompted form asks a language
+//! model. `model.name` in the response says which of them wrote it.
 //!
-//! Where the decision gives the words (sentences of the evidence, or a text of the configuration), they are
-//! the response in every form, but that a language model words an answer itself.
+//! Where the decision gives the words (sentences of the evidence, or a text of the configuration),
+//! they are the response in every form, except that a language model words an answer itself.
 //!
-//! Only the prompted form uses the turn's persona. The realiser does not: a sentence of a persona is what
-//! somebody said about somebody, not a fact of the world, and repeating to users what is known about them
-//! answers nothing. So no persona sentence is selected in a response that the realiser wrote.
+//! Only the prompted form uses the turn's persona. The realiser does not: a sentence of a persona
+//! is a claim about a person, not a fact of the world, and repeating to users what is known about
+//! them answers nothing. So no persona sentence is selected in a response that the realiser wrote.
 //!
 //! Key: none. State: none. There is no response without words, so a failure makes a dead letter unless the
 //! configuration says otherwise; then a fixed sentence admits the failure. The realiser never says a denied
@@ -56,7 +57,7 @@ use crate::stage_context::StageContext;
 
 const STAGE: Stage = Stage::Generation;
 
-/// Who wrote a response whose words the decision gave.
+/// The name in `model` of a response whose words the decision gave.
 const DECISION: &str = "decision";
 
 /// The generator of the lexical form.
@@ -71,7 +72,7 @@ pub enum Generator {
 }
 
 impl Generator {
-    /// The name of the generator in records.
+    /// Returns the name of the generator in records.
     pub fn name(self) -> &'static str {
         match self {
             Self::Realiser => "realiser",
@@ -80,13 +81,13 @@ impl Generator {
     }
 }
 
-/// What words the responses.
+/// The ways in which responses can be worded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum GenerationForm {
     /// Rules, without a model.
     Lexical,
-    /// The unified model for what it can word; else rules.
+    /// The unified model where it can word the response; else rules.
     Learned,
     /// A language model.
     Prompted,
@@ -105,13 +106,13 @@ pub struct GenerationConfig {
     pub on_failure: OnFailure,
     /// Which generator of the lexical form writes.
     pub generator: Generator,
-    /// Most facts that the realiser says in one response; 1..=3.
+    /// The most facts that the realiser says in one response; 1..=3.
     pub max_facts_said: u32,
-    /// Longest piece of an earlier response that the realiser repeats, in bytes of UTF-8; 1..=4096. A
-    /// longer one is cut after its first sentence, or not repeated.
+    /// The longest piece of an earlier response that the realiser repeats, in bytes of UTF-8;
+    /// 1..=4096. A longer one is cut after its first sentence, or not repeated.
     pub max_repeated_bytes: u32,
-    /// Longest sentence of a document that the realiser quotes, in bytes of UTF-8; 1..=4096. It does not
-    /// quote longer ones.
+    /// The longest sentence of a document that the realiser quotes, in bytes of UTF-8; 1..=4096. It
+    /// does not quote longer ones.
     pub max_quoted_bytes: u32,
     /// How the language model of the prompted form is asked.
     pub prompted: PromptedConfig,
@@ -123,7 +124,7 @@ pub struct GenerationConfig {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct LearnedGenerationConfig {
-    /// Most tokens of a response; a longer draft is not used. 1..=512.
+    /// The most tokens of a response; a longer draft is not used. 1..=512.
     pub max_tokens: u32,
     /// How many drafts the model makes; the first that is faithful to its evidence is the response. The
     /// first draft is the most probable one, the others are sampled. 1..=16.
@@ -170,7 +171,7 @@ impl StageConfig for GenerationConfig {
     }
 }
 
-/// Generation over a stream of turns: (turns with their response, faults).
+/// Runs generation over a stream of turns. Returns (turns with their response, faults).
 pub fn generation<'scope>(
     turns: StreamVec<'scope, Epoch, TurnInFlight>,
     config: GenerationConfig,
@@ -213,18 +214,19 @@ impl Generation {
         Self { config, knowledge: context.knowledge.clone(), unified, prompt }
     }
 
-    /// The response of the lexical form.
+    /// Makes the response of the lexical form.
     fn by_rules(&self, turn: &TurnInFlight) -> Draft {
         self.knowledge.at(&turn.knowledge, |view| generate(turn, view, &self.config))
     }
 
-    /// The unified model, where it can word the turn.
+    /// Returns the unified model, if it can word the turn.
     fn unified(&self, turn: &TurnInFlight) -> Option<&Arc<Unified>> {
         let unified = self.unified.as_ref().filter(|_| self.decided(turn).is_none());
         unified.filter(|_| learned::leading_row(turn).is_some())
     }
 
-    /// The response whose words the decision gives. A language model words an answer itself.
+    /// Returns the response whose words the decision gives, if it gives any. A language model words
+    /// an answer itself.
     fn decided(&self, turn: &TurnInFlight) -> Option<Draft> {
         if self.config.generator == Generator::None {
             return None;
@@ -306,7 +308,7 @@ impl Decide for Generation {
     fn write(&self, turn: &mut TurnInFlight, worded: Worded) {
         let Worded { draft, thought, is_persona_shown, is_given } = worded;
         if is_given {
-            // They are from the first pieces of evidence.
+            // The words come from the first pieces of evidence.
             let pieces = turn.decision.as_ref().map_or(0, |it| it.pieces);
             let others = turn.evidence.iter_mut().skip(pieces);
             others.for_each(|evidence| evidence.selected = false);
@@ -317,7 +319,7 @@ impl Decide for Generation {
             && self.config.generator != Generator::None
             && let Some(decision) = turn.decision.as_mut().filter(|it| it.needs_words())
         {
-            // Evidence that cannot be put into words answers nothing: the words ask back.
+            // Evidence that cannot be worded answers nothing: the response asks back.
             *decision = ActionDecision::to(Action::Ask);
             turn.evidence.iter_mut().for_each(|evidence| evidence.selected = false);
         }
@@ -352,7 +354,7 @@ impl Prompted for Generation {
     }
 }
 
-/// The response where the stage failed and may degrade.
+/// Makes the response where the stage failed and may degrade.
 fn admitted(turn: &TurnInFlight, by: &str) -> Draft {
     let text = if turn.context.lexicon().language() == Lexicon::chinese().language() {
         "抱歉，出了点问题，我没法回答。"
@@ -366,7 +368,7 @@ fn model_of(name: &str) -> ModelUsed {
     ModelUsed { name: name.to_owned(), prompt_hash: None }
 }
 
-/// The response to a turn.
+/// Makes the response to a turn by the configured generator.
 pub fn generate(turn: &TurnInFlight, graph: View<'_>, config: &GenerationConfig) -> Draft {
     let model = model_of(config.generator.name());
     match config.generator {

@@ -1,13 +1,14 @@
-//! History: the order of a scope, what a turn recalls, and what remains of it (DH-RAG).
+//! History keeps the turns of a scope in order, recalls entries for a turn, and remembers the turn
+//! afterwards (DH-RAG).
 //!
-//! The operator stands between ingest and the gate, and at the end of the feedback edge. Turns are
+//! The operator runs between ingest and the gate, and at the end of the feedback edge. Turns are
 //! exchanged here, once, by (partition, scope). The state of a scope is its entries, the ids of its
-//! last 256 turns, who holds the conversation ([`handover`]), the turn that is being answered and the
-//! inputs that wait behind it. The operator keeps it until the partition is revoked or the scope
-//! retires: in memory while the scope is busy, in the [cache](turnstream_ports::cache) while it is
-//! idle. It decides which turn goes down the flow next, recalls entries of strictly earlier inputs for
-//! it, and, when the turn comes back, updates the history and evicts entries (eq 11–14). Only this
-//! operator decides how an input ends, so it is the one place that drops late answers.
+//! last 256 turns, who holds the conversation ([`handover`]), the turn that is being answered and
+//! the inputs that wait behind it. The operator keeps it until the partition is revoked or the
+//! scope retires: in memory while the scope is busy, in the [cache](turnstream_ports::cache) while
+//! it is idle. It decides which turn goes down the flow next, recalls entries of strictly earlier
+//! inputs for it, and, when the turn comes back, updates the history and evicts entries (eq 11–14).
+//! Only this operator decides how an input ends, so it is the one place that drops late answers.
 //!
 //! The operator holds no capability: a turn waits only while another of its scope is in flight, and that
 //! one brings a capability when it comes back. Where recall uses an encoder that does not answer at once,
@@ -70,7 +71,7 @@ use similarity::Similarity;
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct HistoryConfig {
-    /// N: entries of one scope at most. 0 remembers nothing.
+    /// N: the most entries of one scope. 0 remembers nothing.
     pub max_entries: usize,
     /// Seconds of event time after which an entry is evicted, whatever its weight; 0 keeps entries of
     /// any age. The entry just added stays. Ages are checked when an entry is added, so an idle history
@@ -86,21 +87,21 @@ pub struct HistoryConfig {
     /// Seconds of event time in which an entry's recency halves, from 1. The paper's authors
     /// keep a constant of seven days in their code.
     pub half_life_seconds: u64,
-    /// Utterances before the current one that the dialogue history H holds at most.
+    /// The most utterances before the current one that the dialogue history H holds.
     pub window_utterances: usize,
-    /// Bytes of those utterances at most.
+    /// The most bytes of those utterances.
     pub window_bytes: usize,
     /// Seconds that a scope stays in memory after its last turn ended; then it moves to the cache on
     /// disk (`run.cache_directory`), and its next turn brings it back. 0: it moves as soon as none of
     /// its turns is in flight. Its records stay on the history topic.
     pub idle_after_seconds: u64,
-    /// Scopes that the process holds in memory at most, spread evenly over its workers; beyond it,
-    /// those whose last turn ended longest ago move to the cache at once. Scopes with a turn in flight
-    /// stay, and `turns.max_in_flight` bounds those. The two settings together bound the memory of all
-    /// histories: about 6 KiB for a scope, 1 KiB for each of its entries, and twice the text that they
-    /// hold; with the static table, depending on the size of its vectors, ½ KiB more for an entry and
-    /// about 5 KiB for each group. Mapped pages of the cache's files count as the process's memory too;
-    /// the system takes them back when it needs room.
+    /// The most scopes that the process holds in memory, spread evenly over its workers; beyond
+    /// them, those whose last turn ended longest ago move to the cache at once. Scopes with a turn
+    /// in flight stay, and `turns.max_in_flight` bounds those. The two settings together bound the
+    /// memory of all histories: about 6 KiB for a scope, 1 KiB for each of its entries, and twice
+    /// the text that they hold; with the static table, depending on the size of its vectors, ½ KiB
+    /// more for an entry and about 5 KiB for each group. Mapped pages of the cache's files count as
+    /// the process's memory too; the system takes them back when it needs room.
     pub max_scopes_in_memory: usize,
     /// How the history is searched.
     pub recall: RecallConfig,
@@ -151,7 +152,7 @@ pub enum ResponseSource {
 }
 
 impl Rules {
-    /// The settings of summaries, where a language model writes them.
+    /// Returns the settings of summaries, if a language model writes them.
     fn summaries(&self) -> Option<&SummariesConfig> {
         Some(&self.config.summaries).filter(|summaries| summaries.form == SummariesForm::Prompted)
     }
@@ -194,27 +195,27 @@ pub struct Rules {
     pub source: ResponseSource,
     /// Whether changes of the history go to the committer.
     pub publish_changes: bool,
-    /// Learns how many scopes are in memory.
+    /// Is told how many scopes are in memory.
     pub observer: Observer,
 }
 
-/// What `history` needs from around it: the cache for idle scopes, timers, and models.
+/// What `history` needs from outside: the cache for idle scopes, timers, and models.
 #[derive(Clone)]
 pub struct Keeping {
     /// Holds the scopes of the process that are not in memory.
     pub cache: Arc<dyn ScopeCache>,
     /// The clock that measures how long a scope has been idle.
     pub timers: Timers,
-    /// Learns of every turn that goes down the flow, and when its answer is no longer awaited.
+    /// Is told of every turn that goes down the flow, and when its answer is no longer awaited.
     pub awaited: Awaited,
-    /// The models that embed texts and write summaries, where any must be asked.
+    /// The models that embed texts and write summaries, if any must be asked.
     pub preparing: Option<Preparing>,
 }
 
-/// What comes back on the feedback edge: a draft, or the fault of any stage.
+/// A record of the feedback edge: a draft, or the fault of any stage.
 pub type TurnEnd = Result<Box<TurnInFlight>, Box<Failed>>;
 
-/// The turn that an answer is for.
+/// Returns the turn that an answer is for.
 fn context_of(answer: &TurnEnd) -> &Arc<TurnContext> {
     match answer {
         Ok(drafted) => &drafted.context,
@@ -226,7 +227,7 @@ fn context_of(answer: &TurnEnd) -> &Arc<TurnContext> {
 /// Calls `late` for every answer to a turn that has already ended in another way.
 ///
 /// # Panics
-/// If the history of a scope cannot be read from the cache, or an input comes twice: every later
+/// If the history of a scope cannot be read from the cache, or an input comes twice. Every later
 /// outcome of the scope would be wrong, and must not be committed.
 pub fn history<'scope>(
     arrivals: StreamVec<'scope, Epoch, Arrived>,

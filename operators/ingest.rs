@@ -59,27 +59,29 @@ pub struct TurnsConfig {
     /// What an agent's turn does to a response that is still being made: `supersede` or `answer`.
     /// A takeover does the same. Replays always use `answer`.
     pub on_agent_reply: OnAgentReply,
-    /// What an agent's turn (a system turn that is no echo of ours) means for the turns after it. With
-    /// `take_over` the agent holds the conversation, and the engine answers no turn of it until it is released
-    /// (see `handover`); with `beside` it goes on answering. Replays always use `beside`: the system turns of
-    /// a log may be anybody's. Records that say `takeover` or `release` count in both cases.
+    /// What an agent's turn (a system turn that is no echo of ours) means for the turns after it.
+    /// With `take_over` the agent holds the conversation, and the engine answers no turn of it
+    /// until it is released (see `handover`); with `beside` it goes on answering. Replays always
+    /// use `beside`: the system turns of a log may be anybody's. The directives `takeover` and
+    /// `release` count in both cases.
     pub agent_turns: AgentTurns,
-    /// Milliseconds within which user turns of a scope follow each other, by their timestamps, to be one
-    /// utterance ("hi", "my parcel", "is late"): the earlier ones end as recorded, merged into the last,
-    /// which is answered with the words of all. The engine waits that long for the next one before it
-    /// answers, so 1500 is usual and 0, the default, waits for none. At most 16 turns are one utterance,
-    /// and together no longer than `max_text_bytes`. A replay waits for nothing and goes by the timestamps
-    /// alone; a turn without one is an utterance then.
+    /// Milliseconds within which user turns of a scope follow each other, by their timestamps, to
+    /// be one utterance ("hi", "my parcel", "is late"): the earlier ones end as recorded, merged
+    /// into the last, which is answered with the words of all. The engine waits that long for the
+    /// next one before it answers, so 1500 is usual and 0, the default, waits for none. At most 16
+    /// turns are one utterance, and together no longer than `max_text_bytes`. A replay does not
+    /// wait and goes by the timestamps alone: a turn without one is a whole utterance.
     #[schemars(range(max = 60000))]
     pub burst_ms: u64,
-    /// Most bytes of an utterance, from 1; a longer one becomes a dead letter.
+    /// The most bytes of an utterance, from 1; a longer one becomes a dead letter.
     pub max_text_bytes: usize,
-    /// Most bytes of an id, from 1; a longer one becomes a dead letter.
+    /// The most bytes of an id, from 1; a longer one becomes a dead letter.
     pub max_id_bytes: usize,
-    /// Most bytes of a whole record, from 1; a longer one becomes a dead letter without being parsed.
+    /// The most bytes of a whole record, from 1; a longer one becomes a dead letter without being
+    /// parsed.
     pub max_record_bytes: usize,
-    /// Most seconds between a turn's timestamp and the log's time; a turn beyond that becomes a dead
-    /// letter, because one turn dated 2999 would take all recency from the others. Replays are
+    /// The most seconds between a turn's timestamp and the log's time; a turn beyond that becomes a
+    /// dead letter, because one turn dated 2999 would take all recency from the others. Replays are
     /// exempt. 0 turns the check off.
     pub max_timestamp_skew_seconds: u64,
     /// How the clients that write turns choose the partition of a key: `murmur2` (Kafka's own
@@ -87,12 +89,13 @@ pub struct TurnsConfig {
     /// a keyed turn on a partition other than its key's becomes a dead letter: if two kinds of clients
     /// wrote one conversation, it would be split in two. Replays check nothing.
     pub partitioner: Partitioner,
-    /// Most inputs of one partition in flight, including those that wait, from 1; beyond that the
-    /// partition pauses, and what was fetched ahead of it is fetched anew. One poll may exceed it. It
-    /// also bounds the set of finished offsets, which a commit carries in 4 KB: from about 1,500 on the
-    /// set may not fit, and finished inputs then wait until the lowest input in flight has ended.
+    /// The most inputs of one partition in flight, including those that wait, from 1; beyond that
+    /// the partition pauses, and records fetched ahead are fetched again. One poll may exceed it.
+    /// It also bounds the set of finished offsets, which a commit carries in 4 KB: from about 1,500
+    /// on the set may not fit, and finished inputs then wait until the lowest input in flight has
+    /// ended.
     pub max_in_flight_per_partition: usize,
-    /// Most inputs of the whole process in flight, from 1; beyond that all partitions pause.
+    /// The most inputs of the whole process in flight, from 1; beyond that all partitions pause.
     pub max_in_flight: usize,
 }
 
@@ -147,9 +150,9 @@ pub struct InputRecord {
     pub original: Original,
     /// Whether this is the last record of its scope. The scope's history is dropped once it is finished.
     pub last_of_scope: bool,
-    /// Whether the log says that the next record of the scope goes on with this utterance.
+    /// Whether the next record of the scope continues this utterance, as far as the log knows.
     pub followed: bool,
-    /// What the log says was said to the user: its id and its words.
+    /// The id and the words of the response that the user was given, if the log knows it.
     pub answered: Option<(TurnId, String)>,
 }
 
@@ -172,9 +175,9 @@ pub struct ArrivedTurn {
     pub original: Arc<Original>,
     /// Whether this is the last record of its scope.
     pub last_of_scope: bool,
-    /// Whether the log says that the next record of the scope goes on with this utterance.
+    /// Whether the next record of the scope continues this utterance, as far as the log knows.
     pub followed: bool,
-    /// What the log says was said to the user: its id and its words.
+    /// The id and the words of the response that the user was given, if the log knows it.
     pub answered: Option<(TurnId, String)>,
 }
 
@@ -191,7 +194,7 @@ pub struct ArrivedDirective {
     pub directive: Directive,
     /// Its id, never absent.
     pub turn_id: TurnId,
-    /// When it was given, found as that of a turn.
+    /// When it was given, determined as for a turn.
     pub event_time: EventTime,
     /// The original record.
     pub original: Arc<Original>,
@@ -239,7 +242,7 @@ impl InputRecord {
 }
 
 impl Arrived {
-    /// The request, if this is an input.
+    /// Returns the request, if this is an input.
     pub fn request(&self) -> Option<RequestId> {
         match self {
             Self::Turn(turn) => Some(turn.request),
@@ -248,8 +251,8 @@ impl Arrived {
         }
     }
 
-    /// The value by which the exchange routes it. Its low bits are well mixed, because timely routes by
-    /// them.
+    /// Returns the value by which the exchange routes it. Its low bits are well mixed, because
+    /// timely routes by them.
     pub fn route(&self) -> u64 {
         match self {
             Self::Turn(turn) => route(turn.request.partition, &turn.scope),
@@ -279,7 +282,8 @@ pub struct InputTopic {
 }
 
 impl<Name: Into<Arc<str>>> From<Name> for InputTopic {
-    /// A topic of which only the name is known, so that keys are not compared with partitions.
+    /// Makes a topic of which only the name is known, so that ingest does not compare keys with
+    /// partitions.
     fn from(name: Name) -> Self {
         Self { name: name.into(), partitions: None }
     }
@@ -388,7 +392,7 @@ fn read(
     }
 }
 
-/// What ingest will make of a record.
+/// The result of [`peek`]: what ingest will read from a record.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Peeked {
     /// The scope that it belongs to.
@@ -397,7 +401,7 @@ pub struct Peeked {
     pub said_at: Option<EventTime>,
 }
 
-/// Looks at a record before it is ingested; `None` if ingest will refuse it.
+/// Looks at a record before it is ingested. Returns `None` if ingest will refuse it.
 pub fn peek(original: &Original, config: &TurnsConfig) -> Option<Peeked> {
     let (record, scope) = parsed(original, config).ok()?;
     let said_at = match record {
@@ -407,8 +411,8 @@ pub fn peek(original: &Original, config: &TurnsConfig) -> Option<Peeked> {
     Some(Peeked { scope, said_at })
 }
 
-/// The message to `history` if the record is the last of its scope and is refused. `None` if the
-/// record does not name its scope.
+/// Returns the message to `history` if the record is the last of its scope and is refused. `None`
+/// if the record does not name its scope.
 fn ended_scope(record: &InputRecord, config: &TurnsConfig) -> Option<Arrived> {
     if !record.last_of_scope {
         return None;
@@ -418,7 +422,7 @@ fn ended_scope(record: &InputRecord, config: &TurnsConfig) -> Option<Arrived> {
     Some(Arrived::Ended { partition: record.partition, scope })
 }
 
-/// A dead letter for an input, with its unchanged bytes.
+/// Makes a dead letter for an input, with its unchanged bytes.
 pub fn dead_letter(input: InputId, original: &Original, fault: Fault) -> Outcome {
     Outcome::DeadLetter(Box::new(DeadLetter {
         schema_version: SCHEMA_VERSION,

@@ -1,13 +1,13 @@
-//! Integration: weighs evidence and history together, as the context that the response is made from
+//! Integration weighs evidence and history together, as the context that the response is made from
 //! (DH-RAG eq 5–8).
 //!
-//! The stage stands between fact selection and generation. Every piece of selected evidence, and every
+//! The stage runs between the decision and generation. Every piece of selected evidence, and every
 //! recalled exchange that is no longer in the dialogue, gets a share of the attention,
-//! w_i = softmax(q_t^T W d_i) (eq 6). The vector d_i of a text is its terms and, where there is an encoder,
-//! the encoder's vector, side by side. W is the identity, scaled, unless trained weights are configured. A
-//! generator reads words and cannot use the weighted sum C (eq 7), so C is the weighed set itself here, in
-//! the order of its weights and cut to a budget of tokens. The generator does not see the pieces that are
-//! cut, and they count as not selected.
+//! w_i = softmax(q_t^T W d_i) (eq 6). The vector d_i of a text is its terms and, where there is an
+//! encoder, the encoder's vector, side by side. W is the identity, scaled, unless trained weights
+//! are configured. A generator reads words and cannot use the weighted sum C (eq 7), so C is the
+//! weighed set itself here, in the order of its weights and cut to a budget of tokens. The
+//! generator does not see the pieces that are cut, and they count as not selected.
 //!
 //! Key: none. State: none. Where the stage fails and may degrade, it weighs and cuts nothing. It never
 //! adds evidence, and the record keeps the order of fact selection.
@@ -109,13 +109,14 @@ impl StageConfig for IntegrationConfig {
 }
 
 impl IntegrationConfig {
-    /// Attention with the identity for W.
+    /// Returns attention with the identity for W.
     pub fn identity(&self) -> Attention {
         Attention::identity(self.temperature, self.meaning_share)
     }
 }
 
-/// Integration over a stream of turns: (turns with their evidence and history weighed, faults).
+/// Runs integration over a stream of turns. Returns (turns with their evidence and history weighed,
+/// faults).
 pub fn integration<'scope>(
     turns: StreamVec<'scope, Epoch, TurnInFlight>,
     config: IntegrationConfig,
@@ -234,13 +235,14 @@ impl Item<'_> {
     }
 }
 
-/// The text of an exchange to compare: query, response and the passage that answers best, a line each.
+/// Returns the text of an exchange to compare: query, response and the passage that answers best, a
+/// line each.
 pub fn text_of_exchange(entry: &HistoryEntry, passage: Option<&Passage>) -> String {
     let passage = passage.map(|passage| passage.text.clone());
     text_of(entry).into_iter().chain(passage).collect::<Vec<_>>().join("\n")
 }
 
-/// Selected evidence in its order, then the exchanges in the order of recall.
+/// Returns the selected evidence in its order, then the exchanges in the order of recall.
 fn items(turn: &TurnInFlight) -> Vec<Item<'_>> {
     let evidence = turn.evidence.iter().enumerate();
     let evidence = evidence.filter(|(_, evidence)| evidence.selected);
@@ -249,7 +251,7 @@ fn items(turn: &TurnInFlight) -> Vec<Item<'_>> {
     evidence.chain(exchanges.map(|(place, recalled)| Item::Exchange(place, recalled))).collect()
 }
 
-/// The texts of the query and of each item.
+/// Returns the texts of the query and of each item.
 fn texts(turn: &TurnInFlight) -> Vec<String> {
     let query = turn.context.query().to_owned();
     let items = items(turn);

@@ -1,5 +1,6 @@
-//! Consistency by a table that was trained for it: how near a response is to the responses that such evidence
-//! leads to, whatever their words; 0 where numbers or denials contradict the evidence.
+//! Judges consistency by a table that was trained for it: how near a response is to the responses
+//! that such evidence leads to, whatever their words; 0 where numbers or denials contradict the
+//! evidence.
 //!
 //! The nearness is the cosine of two vectors: that of the response, and that of the piece of evidence or of
 //! its nearest sentence. A calibration turns the cosine into a score, which is one half where agreement and
@@ -29,7 +30,7 @@ impl Judge {
         Self { encoder, calibration }
     }
 
-    /// How well a response agrees with each piece of evidence, 0..=1.
+    /// Returns how well a response agrees with each piece of evidence, 0..=1.
     ///
     /// # Errors
     /// If the encoder fails.

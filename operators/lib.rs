@@ -12,15 +12,17 @@
 //!    [`meaning`]), [`table_retrieval`], [`persona_retrieval`] and [`document_retrieval`];
 //! 9. [`relevance`] judges how relevant each piece of evidence is;
 //! 10. [`fact_selection`] selects up to twenty facts and a few passages, and orders them;
-//! 11. [`integration`] weighs evidence and history together and cuts them to a budget;
-//! 12. [`generation`] words the response;
-//! 13. [`consistency`] judges how well the response agrees with each piece of evidence;
-//! 14. [`self_refinement`] makes the response anew from other evidence.
+//! 11. [`decision`] says by the evidence what the response does;
+//! 12. [`integration`] weighs evidence and history together and cuts them to a budget;
+//! 13. [`generation`] words the response;
+//! 14. [`consistency`] judges how well the response agrees with each piece of evidence;
+//! 15. [`self_refinement`] makes the response anew from other evidence.
 //!
 //! The operators build on the graph and its words ([`turnstream_knowledge`]), the concepts that a
-//! dialogue names ([`salience`]), the ports to models, indexes and documents ([`turnstream_ports`]),
-//! the contract and the runner of stages ([`stage`]), and the records that travel between stages
-//! ([`flow`]). The [`views`] stand beside the flow and count what it committed.
+//! dialogue names ([`salience`]), the ports to models, indexes and documents
+//! ([`turnstream_ports`]), the contract and the runner of stages ([`stage`]), and the records that
+//! travel between stages ([`flow`]). The [`views`] run beside the flow and count its committed
+//! records.
 //!
 //! # The contract of a stage
 //!

@@ -1,5 +1,5 @@
-//! Likeness in meaning between facts and a dialogue: the cosine of their vectors. It is to an encoder's
-//! vectors what [`ranking`](crate::ranking) is to words.
+//! Measures the likeness in meaning between facts and a dialogue: the cosine of their vectors.
+//! [`ranking`](crate::ranking) does the same by words.
 //!
 //! Facts of the snapshot have their vectors in a file ([`FactVectors`]). Facts that are added while turns
 //! flow get theirs in one of two ways. Where the encoder does not answer at once, their vectors are in
@@ -21,14 +21,14 @@ use crate::flow::TurnInFlight;
 
 pub use nearest::Searched;
 
-/// Most facts beyond the snapshot whose vectors are kept; beyond it, all of them are dropped.
+/// The most facts beyond the snapshot whose vectors are kept; beyond it, all of them are dropped.
 const MOST_REMEMBERED: usize = 65_536;
 
 type RowsByText = FxHashMap<Box<str>, Box<[u8]>>;
 
 /// Vectors of facts beyond the snapshot, made when the facts were learned.
 pub trait LiveRows: Send + Sync {
-    /// The row ([`quantise`]) of a fact, given its words ([`verbalise`]), where it has one.
+    /// Returns the row ([`quantise`]) of a fact, given its words ([`verbalise`]), where it has one.
     fn row(&self, text: &str) -> Option<Arc<[u8]>>;
 }
 
@@ -55,12 +55,12 @@ impl FactMeaning {
         Self { vectors, encoder, live: None, own: None, searched: None, remembered: Rc::default() }
     }
 
-    /// The same, with vectors of facts beyond the snapshot that are made elsewhere.
+    /// Adds vectors of facts beyond the snapshot that are made elsewhere.
     pub fn with_live(self, live: Arc<dyn LiveRows>) -> Self {
         Self { live: Some(live), ..self }
     }
 
-    /// The same, with facts to search where a dialogue names none.
+    /// Adds facts to search where a dialogue names none.
     pub fn with_searched(self, searched: Searched) -> Self {
         Self { searched: Some(searched), ..self }
     }
@@ -75,7 +75,8 @@ impl FactMeaning {
         Self { own: Some(latest), ..Self::new(vectors, Some(encoder)) }
     }
 
-    /// A turn's dialogue, to compare facts with; `None` where it has no vector, or one of another length.
+    /// Returns a turn's dialogue, to compare facts with; `None` where it has no vector, or one of
+    /// another length.
     pub fn of<'m>(&'m self, turn: &TurnInFlight, graph: View<'m>) -> Option<Dialogue<'m>> {
         let query = match (&self.own, &self.encoder) {
             (Some(latest), Some(encoder)) => {
@@ -88,7 +89,8 @@ impl FactMeaning {
         fits.then_some(Dialogue { meaning: self, graph, query })
     }
 
-    /// The cosine of a fact beyond the snapshot, encoded here unless [`LiveRows`] has its row.
+    /// Returns the cosine of a fact beyond the snapshot, encoded here unless [`LiveRows`] has its
+    /// row.
     fn remembered(&self, text: String, query: &QueryVector) -> Option<f32> {
         if let Some(live) = &self.live {
             return Row::read(&live.row(&text)?).map(|row| query.cosine(row));
@@ -117,8 +119,8 @@ pub struct Dialogue<'m> {
 }
 
 impl Dialogue<'_> {
-    /// The likeness of a fact in meaning, 0..=1: the cosine, 0 where that is negative. `None` where the fact
-    /// has no vector.
+    /// Returns the likeness of a fact in meaning, 0..=1: the cosine, 0 where that is negative.
+    /// `None` where the fact has no vector.
     pub fn likeness(&self, fact: &Fact) -> Option<f64> {
         let snapshot: &Graph = self.graph.graph();
         let cosine = match self.meaning.vectors.of(snapshot, fact) {

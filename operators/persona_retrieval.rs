@@ -57,14 +57,15 @@ pub struct PersonaRetrievalConfig {
     /// How many sentences of a persona are searched, from the first on; 1..=1024. Further ones are
     /// passed over, and counted in the metrics.
     pub max_persona_sentences: u32,
-    /// Longest sentence that is searched, in bytes of UTF-8; 1..=65536. Longer ones are passed over, and
-    /// counted in the metrics. They are not cut, because a cut sentence may say the opposite.
+    /// The longest sentence that is searched, in bytes of UTF-8; 1..=65536. Longer ones are passed
+    /// over, and counted in the metrics. They are not cut, because a cut sentence may say the
+    /// opposite.
     pub max_sentence_bytes: u32,
-    /// Most sentences that each way of searching gives to the fusion; 1..=1024.
+    /// The most sentences that each way of searching gives to the fusion; 1..=1024.
     pub max_found: u32,
-    /// Most sentences that become evidence; 1..=1024.
+    /// The most sentences that become evidence; 1..=1024.
     pub max_sentences: u32,
-    /// Least score of a sentence that becomes evidence; 0..=1.
+    /// The least score of a sentence that becomes evidence; 0..=1.
     pub min_score: f64,
     /// The share of words in a fused score, against meaning; 0..=1.
     pub word_share: f64,
@@ -214,7 +215,7 @@ pub struct Persona<'t> {
 }
 
 impl<'t> Persona<'t> {
-    /// The persona that the turn asks now.
+    /// Returns the persona that the turn asks now.
     fn asked(turn: &'t TurnInFlight, sources: &'t Sources) -> Option<Self> {
         let source = turn.source(sources)?;
         let before = source.config.depends_on.iter().filter_map(|name| sources.of_name(name));
@@ -226,7 +227,7 @@ impl<'t> Persona<'t> {
         })
     }
 
-    /// The sentences within the bounds, each once and without empty ones.
+    /// Returns the sentences within the bounds, each once and without empty ones.
     fn looked_at(&self, config: &PersonaRetrievalConfig) -> Looked<'t> {
         let mut looked = Looked { sentences: Vec::new(), passed_over: 0 };
         let mut known = FxHashSet::default();
@@ -246,8 +247,8 @@ impl<'t> Persona<'t> {
         looked
     }
 
-    /// The texts to embed: the sentences; or, if there is knowledge, first the questions that the
-    /// sentences make with the utterance, and then the knowledge.
+    /// Returns the texts to embed: the sentences; or, if there is knowledge, first the questions
+    /// that the sentences make with the utterance, and then the knowledge.
     fn compared(&self, turn: &TurnInFlight, config: &PersonaRetrievalConfig) -> Vec<String> {
         let looked = self.looked_at(config);
         let sentences = looked.sentences.iter().map(|sentence| sentence.text);
@@ -366,8 +367,8 @@ pub struct SentenceQuery<'a> {
     pub embedding: Option<&'a Embedded>,
 }
 
-/// The sentences for a query, by falling score, ties by place. Leaves out scores below `min_score`.
-/// `vectors` has one vector for each sentence.
+/// Returns the sentences for a query, by falling score, ties by place. Leaves out scores below
+/// `min_score`. `vectors` has one vector for each sentence.
 ///
 /// # Errors
 /// The form searches by meaning alone, and the turn or the sentences have no vectors; or the number of
@@ -404,7 +405,8 @@ pub fn search(
     Ok(fused)
 }
 
-/// The likeness in words of each sentence and the utterance, 0..=1: by BM25 among these sentences.
+/// Returns the likeness in words of each sentence and the utterance, 0..=1: by BM25 among these
+/// sentences.
 fn likeness_in_words<'s>(
     sentences: &[&'s str],
     query: &str,
@@ -415,8 +417,9 @@ fn likeness_in_words<'s>(
     bags.into_iter().map(move |sentence| statistics.likeness(&query, &sentence))
 }
 
-/// The likeness in meaning of a sentence and the dialogue, 0..=1: a weighted mean of its cosines to the
-/// current utterance and to the whole dialogue; the latter alone if the utterance has no vector.
+/// Returns the likeness in meaning of a sentence and the dialogue, 0..=1: a weighted mean of its
+/// cosines to the current utterance and to the whole dialogue; the latter alone if the utterance
+/// has no vector.
 fn likeness_in_meaning(
     embedded: &Embedded,
     sentence: &[f32],
@@ -435,7 +438,7 @@ fn likeness_in_meaning(
     cosine.clamp(0.0, 1.0)
 }
 
-/// The best scores above 0, each with its place, falling, ties by place.
+/// Returns the best scores above 0, each with its place, falling, ties by place.
 fn best(scores: impl Iterator<Item = f64>, most: u32) -> Vec<(u32, f64)> {
     let mut found: Vec<(u32, f64)> = (0..).zip(scores).filter(|(_, score)| *score > 0.0).collect();
     found.sort_by(|a, b| b.1.total_cmp(&a.1).then(a.0.cmp(&b.0)));
@@ -443,7 +446,7 @@ fn best(scores: impl Iterator<Item = f64>, most: u32) -> Vec<(u32, f64)> {
     found
 }
 
-/// A sentence as evidence.
+/// Makes a sentence into evidence.
 fn evidence(persona: &Persona<'_>, sentence: &Sentence<'_>, found: &Fused) -> Evidence {
     let score = |score: f64| Score::new(score.clamp(0.0, 1.0));
     Evidence {

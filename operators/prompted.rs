@@ -40,7 +40,7 @@ pub enum Think {
     /// In the answer itself, before the rest of it: one call.
     #[default]
     Together,
-    /// In a call of its own, before the one for the answer. Generation, whose answer is text, has
+    /// In a separate call, before the one for the answer. Generation, whose answer is text, has
     /// only this way, and only by a prompt that says how.
     First,
     /// Not at all (the paper's ablation −think).
@@ -58,7 +58,7 @@ pub struct PromptedConfig {
     pub prompt: Option<String>,
     /// When the model is asked to think, where the prompt says how.
     pub think: Think,
-    /// Tokens of an answer at most; from 1.
+    /// The most tokens of an answer; from 1.
     #[schemars(range(min = 1))]
     pub max_tokens: u32,
     /// The sampling temperature, from 0 (always the likeliest token) to 2.
@@ -151,12 +151,12 @@ pub(crate) trait Prompted: Decide {
     /// The type of the model's answer.
     type Answer: PromptAnswer;
 
-    /// Whether the stage's decision names the model; else the turn's `models` does.
+    /// Whether the stage's decision names the model; if not, the turn's `models` does.
     const NAMES_ITS_MODEL: bool = false;
     /// Whether the model is asked once more where its answer is empty or cannot be used.
     const REPEATS: bool = true;
 
-    /// The text of a turn that fills a slot; empty where the turn has none.
+    /// Returns the text of a turn that fills a slot; empty where the turn has none.
     fn fill(&self, turn: &Self::Turn, slot: Slot) -> String;
 
     /// Makes a decision from an answer.
@@ -192,7 +192,7 @@ pub struct Prompting {
     pub prompts: Prompts,
 }
 
-/// Gives each turn the listener of its response, which hears it while a model writes it.
+/// Gives each turn the listener that receives its response while a model writes it.
 #[derive(Clone)]
 pub struct ReadAlong(pub Arc<dyn Fn(&TurnContext) -> Listener + Send + Sync>);
 
@@ -211,8 +211,8 @@ pub struct Prompt {
 }
 
 impl Prompting {
-    /// The prompted form of a stage whose model answers with `A`. `None` where it is not configured, or there
-    /// is no such model (which the check of the configuration refuses).
+    /// Returns the prompted form of a stage whose model answers with `A`. `None` where it is not
+    /// configured, or there is no such model (which the check of the configuration refuses).
     pub(crate) fn prompt<A: PromptAnswer>(
         &self,
         stage: Stage,
@@ -235,17 +235,17 @@ impl Prompting {
 }
 
 impl Prompt {
-    /// Lets answers be heard while the model writes them.
+    /// Sends answers to listeners while the model writes them.
     pub(crate) fn heard_by(self, read_along: Option<ReadAlong>) -> Self {
         Self { read_along, ..self }
     }
 
-    /// The call of the model.
+    /// Returns the call of the model.
     pub(crate) fn call(&self) -> Call {
         Call::new(Arc::clone(&self.model), &self.config.call)
     }
 
-    /// The name of the model.
+    /// Returns the name of the model.
     pub(crate) fn model(&self) -> &str {
         self.model.name()
     }
@@ -255,8 +255,8 @@ impl Prompt {
         self.templates.of(turn.context()).0.shows(slot)
     }
 
-    /// The first question about a turn: for a thought, where the model thinks first and the prompts say how;
-    /// else for the answer.
+    /// Returns the first question about a turn: for a thought, where the model thinks first and the
+    /// prompts say how; else for the answer.
     pub(crate) fn begin<S: Prompted>(&self, stage: &S, turn: &S::Turn) -> Step<S::Decision> {
         let answer = self.question(stage, turn, String::new());
         if self.config.think != Think::First || !self.templates.think() {
@@ -268,8 +268,8 @@ impl Prompt {
         Step::Ask(Question::new(thought).or(answer))
     }
 
-    /// The step after an answer: the question for the answer after a thought, the decision, or the same
-    /// question once more.
+    /// Returns the step after an answer: the question for the answer after a thought, the decision,
+    /// or the same question once more.
     ///
     /// # Errors
     /// If the answer cannot be used, and the question may not be repeated.
@@ -330,7 +330,7 @@ impl Prompt {
         Ok(Step::Decided(decision, by))
     }
 
-    /// The question for the answer.
+    /// Returns the question for the answer.
     fn question<S: Prompted>(&self, stage: &S, turn: &S::Turn, thought: String) -> Question {
         let (template, wording) = self.templates.of(turn.context());
         let fenced = (!thought.is_empty()).then(|| fence::fenced("thought", [&thought]));
@@ -345,7 +345,8 @@ impl Prompt {
         if S::REPEATS { question.repeated() } else { question }
     }
 
-    /// The request after an answer that could not be used: the same, with that answer and the reason.
+    /// Returns the request after an answer that could not be used: the same, with that answer and
+    /// the reason.
     fn again(
         &self,
         turn: &impl InFlight,
@@ -367,7 +368,7 @@ impl Prompt {
         request
     }
 
-    /// A request with the turn's material, followed by these parts.
+    /// Makes a request with the turn's material, followed by these parts.
     fn request<'p, S: Prompted>(
         &self,
         stage: &S,
@@ -409,7 +410,7 @@ impl Prompt {
     }
 }
 
-/// A text without line ends.
+/// Returns the text without line ends.
 pub(crate) fn one_line(text: &str) -> String {
     text.split_whitespace().collect::<Vec<_>>().join(" ")
 }

@@ -63,9 +63,9 @@ pub struct QueryProductionConfig {
     pub prompted: PromptedConfig,
     /// What happens to a turn on which the stage fails.
     pub on_failure: OnFailure,
-    /// Most explicit queries; 1..=64.
+    /// The most explicit queries; 1..=64.
     pub max_explicit: u32,
-    /// Most implicit queries; 0..=64.
+    /// The most implicit queries; 0..=64.
     pub max_implicit: u32,
     /// How many explicit concepts must point to an implicit one; 1..=16. The default is 2, because at 1
     /// every association would become a query.
@@ -73,13 +73,13 @@ pub struct QueryProductionConfig {
     /// How many of the strongest facts of each explicit concept are followed, in each direction;
     /// 1..=4096.
     pub max_facts_per_concept: u32,
-    /// Least informativeness of an implicit query; 0..=1. 0.25 keeps out the largest hubs, to which
-    /// everything points.
+    /// The least informativeness of an implicit query; 0..=1. 0.25 keeps out the largest hubs, to
+    /// which everything points.
     pub min_informativeness: f64,
-    /// Least weight of an implicit query; 0..=1. Two ordinary assertions from the current turn give
-    /// about 0.5; 0.2 keeps out what was named too long ago.
+    /// The least weight of an implicit query; 0..=1. Two ordinary assertions from the current turn
+    /// give about 0.5; 0.2 keeps out what was named too long ago.
     pub min_implicit_weight: f64,
-    /// Longest implicit query in words; 1..=16. Longer concepts are whole sentences.
+    /// The longest implicit query in words; 1..=16. Longer concepts are whole sentences.
     pub max_words: u32,
     /// How the graph is searched by meaning if the dialogue names no concept.
     pub by_meaning: ByMeaningConfig,
@@ -217,7 +217,8 @@ impl Prompted for QueryProduction {
     }
 }
 
-/// The queries of a turn and the thought behind them. Without `meaning` it does not search by meaning.
+/// Returns the queries of a turn and the thought behind them. Without `meaning` it does not search
+/// by meaning.
 pub fn produce(
     turn: &TurnInFlight,
     graph: View<'_>,
@@ -234,7 +235,7 @@ pub fn produce(
     (queries, thought)
 }
 
-/// The named concepts that become explicit queries, by falling weight, ties by text.
+/// Returns the named concepts that become explicit queries, by falling weight, ties by text.
 fn most_wanted<'m>(
     turn: &'m TurnInFlight,
     graph: View<'_>,
@@ -249,7 +250,7 @@ fn most_wanted<'m>(
     named
 }
 
-/// The explicit query for a named concept.
+/// Returns the explicit query for a named concept.
 fn explicit_query(
     turn: &TurnInFlight,
     named: &Named<'_>,
@@ -267,7 +268,7 @@ fn explicit_query(
     })
 }
 
-/// The concepts to which explicit ones point, by falling weight, ties by text.
+/// Returns the concepts to which explicit ones point, by falling weight, ties by text.
 fn implicit_queries(
     named: &[Named<'_>],
     said: &Said,
@@ -311,7 +312,8 @@ struct Pointed {
 }
 
 impl Pointed {
-    /// The implicit query for the concept, with the strongest reasons first, ties by concept.
+    /// Returns the implicit query for the concept, with the strongest reasons first, ties by
+    /// concept.
     fn query(mut self, target: ConceptId, graph: View<'_>) -> ImplicitQuery {
         self.by.sort_by(|a, b| b.1.total_cmp(&a.1).then_with(|| a.0.cmp(&b.0)));
         ImplicitQuery {
@@ -323,8 +325,9 @@ impl Pointed {
     }
 }
 
-/// The concepts to which one explicit concept points, each with the strength of its strongest pointer:
-/// the explicit concept's weight × the fact's strength × how directly the fact points.
+/// Returns the concepts to which one explicit concept points, each with the strength of its
+/// strongest pointer: the explicit concept's weight × the fact's strength × how directly the fact
+/// points.
 fn pointers(named: &Named<'_>, graph: View<'_>, limit: usize) -> BTreeMap<ConceptId, f64> {
     let concept = named.concept();
     let ahead =
@@ -341,7 +344,8 @@ fn pointers(named: &Named<'_>, graph: View<'_>, limit: usize) -> BTreeMap<Concep
     pointers
 }
 
-/// How directly a fact points from its head to its tail: to a goal, an effect, a need or a step; 0..=1.
+/// Returns how directly a fact points from its head to its tail: to a goal, an effect, a need or a
+/// step; 0..=1.
 fn ahead(fact: &Fact, graph: View<'_>) -> f64 {
     match graph.relation(fact.relation).kind {
         RelationKind::Goal | RelationKind::Cause | RelationKind::Prerequisite => 1.0,
@@ -350,8 +354,9 @@ fn ahead(fact: &Fact, graph: View<'_>) -> f64 {
     }
 }
 
-/// How directly a fact points from its tail to its head, which needs, wants, causes or contains the
-/// named concept; 0..=1. About half as much as ahead, because a named means has many possible ends.
+/// Returns how directly a fact points from its tail to its head, which needs, wants, causes or
+/// contains the named concept; 0..=1. It is about half as much as [`ahead`], because a named means
+/// has many possible ends.
 fn back(fact: &Fact, graph: View<'_>) -> f64 {
     match graph.relation(fact.relation).kind {
         RelationKind::Goal | RelationKind::Prerequisite | RelationKind::Subevent => 0.5,
@@ -360,7 +365,7 @@ fn back(fact: &Fact, graph: View<'_>) -> f64 {
     }
 }
 
-/// The thought: a sentence about what the user seems to want to know.
+/// Returns the thought: a sentence about what the user seems to want to know.
 fn think(queries: &Queries) -> String {
     let explicit: Vec<&str> = queries.explicit.iter().map(|query| query.concept.as_str()).collect();
     let implicit: Vec<&str> = queries.implicit.iter().map(|query| query.concept.as_str()).collect();

@@ -1,4 +1,5 @@
-//! Lexical likeness between facts and a dialogue, and between facts: a cosine over lemmas.
+//! Measures the lexical likeness between facts and a dialogue, and between facts: a cosine over
+//! lemmas.
 //!
 //! The dialogue is a vector of the lemmas of the concepts that it names, each weighted by
 //! informativeness (an inverse document frequency whose documents are facts) and recency. A fact is
@@ -40,12 +41,12 @@ impl<'a> Vocabulary<'a> {
         vocabulary
     }
 
-    /// The graph of the dialogue's concepts.
+    /// Returns the graph of the dialogue's concepts.
     pub fn graph(&self) -> View<'a> {
         self.graph
     }
 
-    /// A concept's content words, sorted, each once.
+    /// Returns a concept's content words, sorted, each once.
     pub fn words(&self, concept: ConceptId) -> &'a [u64] {
         self.graph.content_words(concept, |text| {
             let mut words: Vec<u64> = content_lemmas(text).map(word).collect();
@@ -55,7 +56,7 @@ impl<'a> Vocabulary<'a> {
         })
     }
 
-    /// The distinct words of a fact's head and tail, sorted.
+    /// Writes the distinct words of a fact's head and tail, sorted, to `into`.
     pub fn words_of_both(&self, head: ConceptId, tail: ConceptId, into: &mut Vec<u64>) {
         into.clear();
         into.extend(self.words(head));
@@ -64,7 +65,7 @@ impl<'a> Vocabulary<'a> {
         into.dedup();
     }
 
-    /// The cosine of the dialogue's vector and a set of words, 0..=1: Σ weights / √n.
+    /// Returns the cosine of the dialogue's vector and a set of words, 0..=1: Σ weights / √n.
     pub fn cosine(&self, words: &[u64]) -> f64 {
         if words.is_empty() {
             return 0.0;
@@ -84,7 +85,8 @@ fn word(lemma: impl AsRef<str>) -> u64 {
     hasher.finish()
 }
 
-/// The share that two sorted sets have in common, 0..=1: |A ∩ B| / |A ∪ B|; 0 for two empty ones.
+/// Returns the share that two sorted sets have in common, 0..=1: |A ∩ B| / |A ∪ B|; 0 for two empty
+/// ones.
 pub fn jaccard(one: &[u32], other: &[u32]) -> f64 {
     let (mut common, mut at) = (0_usize, 0_usize);
     for word in one {

@@ -1,4 +1,5 @@
-//! Relevance: how relevant is each piece of evidence to the dialogue? (UniMS-RAG, L_sim; table 1.)
+//! Relevance judges how relevant each piece of evidence is to the dialogue. (UniMS-RAG, L_sim;
+//! table 1.)
 //!
 //! Every source scores its evidence on a scale of its own. This stage has one judge score all of it, 0..=1,
 //! so that facts, rows, sentences and passages can be compared. The judge is the unified model by its
@@ -60,8 +61,8 @@ pub struct RelevanceConfig {
     pub prompted: PromptedConfig,
     /// What happens to a turn where the stage fails.
     pub on_failure: OnFailure,
-    /// Most pieces of evidence that are judged, those that retrieval scored highest; the others are left
-    /// out. 1..=32.
+    /// The most pieces of evidence that are judged, those that retrieval scored highest; the others
+    /// are left out. 1..=32.
     pub max_judged: u32,
     /// The slope that calibrates the encoder's score s, 0 to 1: relevance is σ(slope · ln(s ÷ (1 − s)) +
     /// offset). Above 0.
@@ -107,7 +108,7 @@ impl StageConfig for RelevanceConfig {
     }
 }
 
-/// Relevance over a stream of turns: (turns with judged candidates, faults).
+/// Runs relevance over a stream of turns. Returns (turns with judged candidates, faults).
 pub fn relevance<'scope>(
     turns: StreamVec<'scope, Epoch, TurnInFlight>,
     config: RelevanceConfig,
@@ -137,7 +138,7 @@ enum RelevanceJudge {
 }
 
 impl EvidenceRelevance {
-    /// `None` where no judge is configured.
+    /// Makes the stage; `None` if no judge is configured.
     fn new(config: RelevanceConfig, context: &StageContext) -> Option<Self> {
         let judge = match config.form {
             RelevanceForm::Off => None,
@@ -151,7 +152,7 @@ impl EvidenceRelevance {
         Some(Self { judge: judge?, config, sources: Arc::clone(&context.sources) })
     }
 
-    /// The pieces to judge, in their order.
+    /// Returns the pieces to judge, in their order.
     fn judged<'t>(&self, turn: &'t TurnInFlight) -> impl ExactSizeIterator<Item = &'t Evidence> {
         asked_about(&turn.candidates, self.config.max_judged).into_iter().map(|(_, piece)| piece)
     }
@@ -194,7 +195,7 @@ impl Decide for EvidenceRelevance {
         })
     }
 
-    /// Without evidence, no judge is asked.
+    /// Whether there is evidence; without any, no judge is asked.
     fn concerns(&self, turn: &TurnInFlight) -> bool {
         turn.candidates.iter().next().is_some()
     }
@@ -273,14 +274,14 @@ fn unreadable(reason: &str) -> Fault {
     Fault::new(STAGE, FaultKind::Unfit, reason)
 }
 
-/// σ(slope · logit(score) + offset).
+/// Returns σ(slope · logit(score) + offset).
 fn calibrated(score: f32, slope: f64, offset: f64) -> f64 {
     let score = f64::from(score).clamp(1e-6, 1.0 - 1e-6);
     let logit = (score / (1.0 - score)).ln();
     1.0 / (1.0 + (-(slope * logit + offset)).exp())
 }
 
-/// The kinds of sources in a turn's plan, each once, in the order of the plan.
+/// Returns the kinds of sources in a turn's plan, each once, in the order of the plan.
 fn kinds(turn: &TurnInFlight, sources: &Sources) -> Vec<SourceKind> {
     let planned = turn.plan.0.iter();
     let mut kinds = Vec::new();
@@ -292,14 +293,14 @@ fn kinds(turn: &TurnInFlight, sources: &Sources) -> Vec<SourceKind> {
     kinds
 }
 
-/// The kind of the source that a piece of evidence is from.
+/// Returns the kind of the source that a piece of evidence is from.
 fn kind_of(evidence: &Evidence, sources: &Sources) -> SourceKind {
     let source = sources.of_name(evidence.source.as_str());
     // The source of a fact is the name of its collection.
     source.map_or(SourceKind::Graph, |source| source.config.kind)
 }
 
-/// The pieces to judge, each with its place among all, in that order.
+/// Returns the pieces to judge, each with its place among all, in that order.
 fn asked_about(candidates: &Candidates, most: u32) -> Vec<(usize, &Evidence)> {
     let mut all: Vec<(usize, &Evidence)> = candidates.iter().enumerate().collect();
     all.sort_by(|(_, a), (_, b)| b.relevance.get().total_cmp(&a.relevance.get()));
@@ -308,7 +309,7 @@ fn asked_about(candidates: &Candidates, most: u32) -> Vec<(usize, &Evidence)> {
     all
 }
 
-/// The judged pieces, each list by falling relevance.
+/// Returns the judged pieces, each list by falling relevance.
 fn with_relevance(candidates: &Candidates, scores: &[f64], most: u32) -> Candidates {
     let asked = asked_about(candidates, most);
     let mut judged = asked.iter().zip(scores).peekable();

@@ -74,7 +74,8 @@ pub fn retrieval<'scope>(
     (retrieved, scope.concatenate([fact_faults, table_faults, persona_faults, document_faults]))
 }
 
-/// The branch for a turn whose next source is of this kind; the last branch if no source is left.
+/// Returns the branch for a turn whose next source is of this kind; the last branch if no source is
+/// left.
 fn way(kind: Option<SourceKind>) -> u64 {
     match kind {
         Some(SourceKind::Graph) => 0,

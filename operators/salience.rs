@@ -1,6 +1,6 @@
-//! Salience: how much the concepts that a dialogue names count now. It is their informativeness,
-//! weighted by how long ago and by which party they were named. Query production, topic planning and
-//! the ranking of facts all use it.
+//! Measures salience: how much the concepts that a dialogue names count now. It is their
+//! informativeness, weighted by how long ago and by which party they were named. Query production,
+//! topic planning and the ranking of facts all use it.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -44,7 +44,7 @@ impl Recency {
         check_fraction(stage, "recency.system", self.system)
     }
 
-    /// The weight of an utterance of the dialogue, 0..=1; 1 for the current user turn.
+    /// Returns the weight of an utterance of the dialogue, 0..=1; 1 for the current user turn.
     pub fn of(&self, dialogue: &[Utterance], utterance: usize) -> f64 {
         let Some(said) = dialogue.get(utterance) else { return 0.0 };
         let distance = dialogue.len() - 1 - utterance;
@@ -71,13 +71,13 @@ pub struct Named<'m> {
 }
 
 impl Named<'_> {
-    /// The concept.
+    /// Returns the concept.
     pub fn concept(&self) -> ConceptId {
         self.mention.concept
     }
 }
 
-/// The concepts that a dialogue names, each once, rising by concept.
+/// Returns the concepts that a dialogue names, each once, rising by concept.
 pub fn named_concepts<'m>(
     context: &TurnContext,
     mentions: &'m [Mention],
@@ -103,26 +103,26 @@ pub fn named_concepts<'m>(
     named.into_values().collect()
 }
 
-/// The strength of a fact by its weight: 1 − 2^(−weight), 0..1. One ordinary assertion of ConceptNet
-/// (weight 1) gives one half, and each further one halves the distance to 1.
+/// Returns the strength of a fact by its weight: 1 − 2^(−weight), 0..1. One ordinary assertion of
+/// ConceptNet (weight 1) gives one half, and each further one halves the distance to 1.
 pub fn strength(weight: f32) -> f64 {
     1.0 - (-f64::from(weight.max(0.0))).exp2()
 }
 
-/// How well a graph knows a concept, 0..1: degree / (degree + 2). A concept with a single fact is
-/// mostly a phrase that somebody wrote once, and leads nowhere.
+/// Returns how well a graph knows a concept, 0..1: degree / (degree + 2). A concept with a single
+/// fact is mostly a phrase that somebody wrote once, and leads nowhere.
 pub fn familiarity(graph: View<'_>, concept: ConceptId) -> f64 {
     let degree = f64::from(graph.degree(concept));
     degree / (degree + 2.0)
 }
 
-/// How many words a concept has, in its language.
+/// Returns how many words a concept has, in its language.
 pub fn word_count(concept: &str) -> u32 {
     Lexicon::of_text(concept).word_count(concept)
 }
 
-/// The lemmas of a concept's content words, in its language. English concepts are normalised texts and
-/// need no segmentation.
+/// Returns the lemmas of a concept's content words, in its language. English concepts are
+/// normalised texts and need no segmentation.
 pub fn content_lemmas(concept: &str) -> impl Iterator<Item = Cow<'_, str>> {
     let lexicon = Lexicon::of_text(concept);
     let chinese = has_han(concept);
@@ -141,7 +141,7 @@ pub fn saturate(sum: f64) -> f64 {
     1.0 - (-sum).exp()
 }
 
-/// Every lemma of the dialogue and every concept that it names: what is *in H*.
+/// Every lemma of the dialogue and every concept that it names: everything *in H*.
 pub struct Said {
     lemmas: FxHashSet<String>,
     concepts: FxHashSet<ConceptId>,
@@ -164,8 +164,8 @@ impl Said {
         self.concepts.contains(&concept)
     }
 
-    /// The share of a concept's content lemmas that the dialogue holds, 0..=1; 1 if the concept has no
-    /// content lemma, because it then adds nothing.
+    /// Returns the share of a concept's content lemmas that the dialogue holds, 0..=1; 1 if the
+    /// concept has no content lemma, because it then adds nothing.
     pub fn share(&self, concept: &str) -> f64 {
         let (mut content, mut held) = (0_u32, 0_u32);
         for lemma in content_lemmas(concept) {

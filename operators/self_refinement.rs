@@ -1,4 +1,4 @@
-//! Self-refinement: makes the response anew from better evidence. (UniMS-RAG, algorithm 1.)
+//! Self-refinement makes the response anew from better evidence. (UniMS-RAG, algorithm 1.)
 //!
 //! ```text
 //!  scored drafts ──▶ refine ──▶ done
@@ -40,20 +40,20 @@ use crate::stage_context::StageContext;
 
 const STAGE: Stage = Stage::SelfRefinement;
 
-/// Most rounds that may be configured.
+/// The most rounds that may be configured.
 const MOST_STEPS: u32 = 5;
 
 /// How often responses are made anew, and which evidence is replaced.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct SelfRefinementConfig {
-    /// Rounds at most, 0..=5; 0 switches the stage off. Each round asks the models of generation and
-    /// consistency once more. More than 0 needs `consistency.form`.
+    /// The most rounds, 0..=5; 0 switches the stage off. Each round asks the models of generation
+    /// and consistency once more. More than 0 needs `consistency.form`.
     pub steps: u32,
-    /// α: pieces of evidence that a round drops at most, those with the lowest scores; 1..=32.
+    /// α: the most pieces of evidence that a round drops, those with the lowest scores; 1..=32.
     pub replaced: u32,
-    /// Least score at which a piece of evidence is never dropped, 0..=1. With 1, as in the paper, every piece
-    /// that is not perfect may be dropped.
+    /// The least score at which a piece of evidence is never dropped, 0..=1. With 1, as in the
+    /// paper, every piece that is not perfect may be dropped.
     pub good_enough: f64,
     /// What happens to a turn where the stage fails; `degrade`: the draft is the response.
     pub on_failure: OnFailure,
@@ -96,7 +96,8 @@ pub struct RefiningConfig {
     pub consistency: ConsistencyConfig,
 }
 
-/// Self-refinement over a stream of drafts whose evidence was judged: (turns with their response, faults).
+/// Runs self-refinement over a stream of drafts whose evidence was judged. Returns (turns with
+/// their response, faults).
 pub fn self_refinement<'scope>(
     turns: StreamVec<'scope, Epoch, TurnInFlight>,
     config: RefiningConfig,
@@ -202,7 +203,7 @@ fn refine(
     RoundDecision::Anew(Change { scored, dropped })
 }
 
-/// The selected pieces that have a consistency with the draft, each with its place.
+/// Returns the selected pieces that have a consistency with the draft, each with its place.
 fn scored(evidence: &[Evidence], is_relevance_judged: bool) -> Vec<(usize, ScoredEvidence)> {
     let selected = evidence.iter().enumerate().filter(|(_, evidence)| evidence.selected);
     let scored = selected.filter_map(|(place, evidence)| {
@@ -215,8 +216,8 @@ fn scored(evidence: &[Evidence], is_relevance_judged: bool) -> Vec<(usize, Score
     scored.collect()
 }
 
-/// The places of the scores to drop, the lowest first and of equals the later one: at most `replaced` (α),
-/// and none that is at least `good_enough`. (Algorithm 1, lines 7 and 8.)
+/// Returns the places of the scores to drop, the lowest first and of equals the later one: at most
+/// `replaced` (α), and none that is at least `good_enough`. (Algorithm 1, lines 7 and 8.)
 pub fn lowest(scores: &[f64], replaced: u32, good_enough: f64) -> Vec<usize> {
     let mut lowest: Vec<usize> =
         (0..scores.len()).filter(|place| scores[*place] < good_enough).collect();
@@ -225,7 +226,7 @@ pub fn lowest(scores: &[f64], replaced: u32, good_enough: f64) -> Vec<usize> {
     lowest
 }
 
-/// The places of the evidence to drop, each with the place of its replacement.
+/// Returns the places of the evidence to drop, each with the place of its replacement.
 fn dropped(
     turn: &TurnInFlight,
     scored: &[(usize, ScoredEvidence)],
@@ -249,7 +250,8 @@ fn dropped(
     dropped
 }
 
-/// The place of the next evidence of the same source that no draft was made from, and that replaces no other.
+/// Returns the place of the next evidence of the same source that no draft was made from, and that
+/// replaces no other.
 fn next_unseen(turn: &TurnInFlight, dropped: usize, taken: &[usize]) -> Option<usize> {
     let (evidence, rounds) = (&turn.evidence, &turn.refinement.rounds);
     let was_there = |id: &EvidenceId| {

@@ -2,9 +2,9 @@
 //!
 //! The plan is NULL or a sequence of sources in execution order, each after those that it depends on.
 //!
-//! - The lexical form plans every source that could answer and that the utterance calls for: by one of
-//!   the source's `cues`, or always if it has none. It leaves out the graph where none of its facts could be
-//!   said ([`SpokenFacts`]) and no source that it plans depends on it.
+//! - The lexical form plans every source that could answer and that the utterance calls for: by one
+//!   of the source's `cues`, or always if it has none. It leaves out the graph where the response
+//!   could say none of its facts ([`SpokenFacts`]) and no planned source depends on it.
 //! - The learned form asks the unified model by its acting tokens, one for each kind of source. It
 //!   plans the sources that the rules call for, if the model names their kind.
 //! - The prompted form asks a language model, which reads what each source knows.
@@ -90,8 +90,8 @@ impl StageConfig for SourcePlanningConfig {
     }
 }
 
-/// Runs source planning over a stream of turns. Returns (turns with their plan, faults). `facts` are those
-/// of the graph that the response may say.
+/// Runs source planning over a stream of turns. Returns (turns with their plan, faults). `facts`
+/// says which facts of the graph the response may say.
 pub fn source_planning<'scope>(
     turns: StreamVec<'scope, Epoch, TurnInFlight>,
     config: SourcePlanningConfig,
@@ -120,12 +120,13 @@ impl SourcePlanning {
         Self { config, sources, facts, knowledge, unified, prompt }
     }
 
-    /// The plan of the rules.
+    /// Plans by rules.
     fn by_rules(&self, turn: &TurnInFlight) -> Plan {
         executable(turn, &self.called_for(turn), &self.sources)
     }
 
-    /// The sources that the current utterance calls for, and the graph only where it is of use.
+    /// Returns the sources that the current utterance calls for, and the graph only where it is of
+    /// use.
     fn called_for(&self, turn: &TurnInFlight) -> BTreeSet<&str> {
         let mut called = called_for(turn, &self.sources);
         let graph = self.sources.iter().find(|it| it.config.kind == SourceKind::Graph);
@@ -138,7 +139,7 @@ impl SourcePlanning {
         called
     }
 
-    /// Whether a fact could be said to this turn.
+    /// Whether the response to this turn could say a fact.
     fn is_said(&self, turn: &TurnInFlight) -> bool {
         match self.facts {
             SpokenFacts::Selected => true,
@@ -149,7 +150,7 @@ impl SourcePlanning {
         }
     }
 
-    /// The plan of the sources of these kinds that the rules call for, and of their dependencies.
+    /// Plans the sources of these kinds that the rules call for, and their dependencies.
     fn of_kinds(&self, turn: &TurnInFlight, kinds: &[SourceKind]) -> Plan {
         let mut chosen = self.called_for(turn);
         chosen.retain(|name| {
@@ -234,7 +235,8 @@ impl Prompted for SourcePlanning {
     }
 }
 
-/// The kinds of the sources that could answer and that the current utterance calls for, each once.
+/// Returns the kinds of the sources that could answer and that the current utterance calls for,
+/// each once.
 pub(crate) fn kinds(turn: &TurnInFlight, sources: &Sources) -> Vec<SourceKind> {
     let called = executable(turn, &called_for(turn, sources), sources);
     let called = called.0.iter().filter_map(|name| sources.of_name(name.as_str()));
@@ -244,7 +246,7 @@ pub(crate) fn kinds(turn: &TurnInFlight, sources: &Sources) -> Vec<SourceKind> {
     kinds
 }
 
-/// The sources that the current utterance calls for.
+/// Returns the sources that the current utterance calls for.
 fn called_for<'s>(turn: &TurnInFlight, sources: &'s Sources) -> BTreeSet<&'s str> {
     let asks: FxHashSet<String> = terms(turn.context.completed_query()).into_iter().collect();
     let is_called = |source: &&Source| {
@@ -259,20 +261,20 @@ fn called_for<'s>(turn: &TurnInFlight, sources: &'s Sources) -> BTreeSet<&'s str
     sources.iter().filter(is_called).map(|source| source.name.as_str()).collect()
 }
 
-/// The plan of every source that could answer.
+/// Plans every source that could answer.
 pub fn every(turn: &TurnInFlight, sources: &Sources) -> Plan {
     executable(turn, &sources.iter().map(|source| source.name.as_str()).collect(), sources)
 }
 
-/// The plan of the sources that a model names, and of their dependencies.
+/// Plans the sources that a model names, and their dependencies.
 fn answered(turn: &TurnInFlight, answer: &PlanAnswer, sources: &Sources) -> Plan {
     let named = answer.sources.iter().map(|name| name.trim()).collect();
     let needed = sources.with_dependencies(&named);
     executable(turn, &needed.iter().map(|source| source.name.as_str()).collect(), sources)
 }
 
-/// The chosen sources in the order of asking, without those that could not answer and those that
-/// depend on a source outside the plan.
+/// Returns the chosen sources in the order of asking, without those that could not answer and those
+/// that depend on a source outside the plan.
 fn executable(turn: &TurnInFlight, chosen: &BTreeSet<&str>, sources: &Sources) -> Plan {
     let mut plan = Plan::default();
     for source in sources.iter() {
@@ -288,7 +290,7 @@ fn executable(turn: &TurnInFlight, chosen: &BTreeSet<&str>, sources: &Sources) -
     plan
 }
 
-/// The line by which a prompt introduces a source.
+/// Returns the line by which a prompt introduces a source.
 fn introduced(source: &Source) -> String {
     let name = source.name.as_str();
     match source.config.description.trim() {

@@ -1,5 +1,5 @@
-//! The sources of knowledge that a turn can ask: their names, their content, and their order.
-//! (UniMS-RAG, K_1 to K_n.)
+//! Defines the sources of knowledge that a turn can ask: their names, their content, and their
+//! order. (UniMS-RAG, K_1 to K_n.)
 //!
 //! [`mod@crate::source_planning`] chooses among them, and the retrieval operators ask them in the order
 //! of the plan. A source that depends on another is asked after it and searched for that one's evidence:
@@ -34,10 +34,10 @@ pub struct SourceConfig {
     /// one source can use those.
     #[serde(default)]
     pub sentences: Vec<String>,
-    /// Whether its words may be said to users. By default they may, but for a graph: beside documents or
-    /// tables it says nothing, since common knowledge is no answer from a company; alone, where no language
-    /// model words the response, it says a fact only to who asks for it. `true` lets it say whatever was
-    /// selected.
+    /// For a graph: whether responses may say its facts. By default, beside documents or tables
+    /// they say none, since common knowledge is no answer from a company; without them, where no
+    /// language model words the response, they say a fact only to a user who asks for it. With
+    /// `true` they may say every selected fact, with `false` none.
     #[serde(default)]
     pub speak: Option<bool>,
     /// The rows of a table: a file with one JSON object per line, values by column. A relative path
@@ -47,7 +47,7 @@ pub struct SourceConfig {
 }
 
 impl SourceConfig {
-    /// A source of a kind, with everything else empty.
+    /// Makes a source of a kind, with everything else empty.
     pub fn of(kind: SourceKind) -> Self {
         let (description, file, speak) = Default::default();
         let (depends_on, cues, sentences) = Default::default();
@@ -69,7 +69,7 @@ pub struct Source {
 }
 
 impl Source {
-    /// The sentences of a persona for a turn: its own, else those that the turn brings.
+    /// Returns the sentences of a persona for a turn: its own, else those that the turn brings.
     pub fn sentences<'t>(&'t self, turn: &'t Turn) -> &'t [String] {
         if self.config.sentences.is_empty() { &turn.persona } else { &self.config.sentences }
     }
@@ -142,12 +142,12 @@ impl Sources {
         Ok(ordered)
     }
 
-    /// The sources in the order of asking.
+    /// Returns the sources in the order of asking.
     pub fn iter(&self) -> impl Iterator<Item = &Source> {
         self.0.iter()
     }
 
-    /// The source with a name.
+    /// Returns the source with a name.
     pub fn of_name(&self, name: &str) -> Option<&Source> {
         self.0.iter().find(|source| source.name.as_str() == name)
     }
@@ -159,8 +159,8 @@ impl Sources {
         self.0.iter().any(of_texts)
     }
 
-    /// Which facts of the graph may be said to users. A language model that words the response may use all
-    /// that were selected.
+    /// Returns which facts of the graph may be said to users. By default, a language model that
+    /// words the response may use all that were selected where there are no documents or tables.
     pub fn spoken_facts(&self, worded_by_model: bool) -> SpokenFacts {
         let graph = self.0.iter().find(|source| source.config.kind == SourceKind::Graph);
         match graph.and_then(|graph| graph.config.speak) {
@@ -178,7 +178,7 @@ impl Sources {
         planned.any(|source| source.config.kind == SourceKind::Graph)
     }
 
-    /// The chosen sources and all that they depend on, in the order of asking.
+    /// Returns the chosen sources and all that they depend on, in the order of asking.
     pub fn with_dependencies(&self, chosen: &BTreeSet<&str>) -> Vec<&Source> {
         let mut needed: BTreeSet<&str> = chosen.clone();
         for source in self.0.iter().rev() {
@@ -198,9 +198,9 @@ pub struct SourcesError {
     pub name: String,
     /// The key in its section.
     pub key: &'static str,
-    /// What is wrong.
+    /// The reason.
     pub reason: String,
-    /// What to do about it.
+    /// The remedy.
     pub remedy: &'static str,
 }
 

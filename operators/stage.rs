@@ -18,12 +18,12 @@
 //! - [`read`](Decide::read) turns the answer into a decision, or into another question. This is how a
 //!   stage lets its model think in a separate call, and how it asks once more if it cannot use the
 //!   answer ([`Prompt`](crate::prompted::Prompt) does both for stages that ask a language model).
-//! - [`without`](Decide::without) returns what stands in for the decision if the stage is off or
+//! - [`without`](Decide::without) returns a substitute for the decision if the stage is off or
 //!   failed.
 //! - [`write`](Decide::write) puts the decision into the turn's record.
 //!
 //! Errors are data: `begin` and `read` return a [`Fault`], and a panic in them becomes one.
-//! [`OnFailure`] tells what then happens to the turn. The runner also keeps deadlines, retries after
+//! [`OnFailure`] says what then happens to the turn. The runner also keeps deadlines, retries after
 //! a fault of the model, waits while a model's queue is full, gives up turns whose outcome is no
 //! longer awaited, and reports to the [`StageObserver`].
 //!
@@ -109,11 +109,11 @@ pub trait Decide: 'static {
     /// The stage's name in records, configuration and metrics.
     const STAGE: Stage;
 
-    /// What happens to a turn on which the stage fails.
+    /// Returns what happens to a turn on which the stage fails.
     fn on_failure(&self, turn: &Self::Turn) -> OnFailure;
 
-    /// The model that the stage asks, if it asks one. [`run`] calls this once, before the first turn: a
-    /// stage without a model gets no timers and no queues.
+    /// Returns the model that the stage asks, if it asks one. [`run`] calls this once, before the
+    /// first turn: a stage without a model gets no timers and no queues.
     fn call(&self) -> Option<Call> {
         None
     }
@@ -143,7 +143,7 @@ pub trait Decide: 'static {
         Err(nobody_was_asked(Self::STAGE))
     }
 
-    /// What stands in for the decision if the stage does not decide about the turn.
+    /// Returns a substitute for the decision if the stage does not decide about the turn.
     fn without(&self, turn: &Self::Turn, why: Without<'_>) -> Self::Decision;
 
     /// Writes the decision into the turn, and only into the parts of the record that the stage's row of
@@ -161,7 +161,7 @@ pub trait DecideByRules: 'static {
     /// The stage's name in records, configuration and metrics.
     const STAGE: Stage;
 
-    /// What happens to a turn on which the stage fails.
+    /// Returns what happens to a turn on which the stage fails.
     fn on_failure(&self) -> OnFailure;
 
     /// Decides.
@@ -170,7 +170,7 @@ pub trait DecideByRules: 'static {
     /// The stage failed on the turn.
     fn decide(&self, turn: &Self::Turn) -> Result<Self::Decision, Fault>;
 
-    /// What stands in for the decision if the stage does not decide about the turn.
+    /// Returns a substitute for the decision if the stage does not decide about the turn.
     fn without(&self, turn: &Self::Turn, why: Without<'_>) -> Self::Decision;
 
     /// Writes the decision into the turn, and only into the parts of the record that the stage's row of
@@ -215,23 +215,23 @@ pub enum Step<D> {
 }
 
 impl<D> Step<D> {
-    /// A decision for which no model is named.
+    /// Makes a decision for which the record names no model.
     pub fn decided(decision: D) -> Self {
         Self::Decided(decision, None)
     }
 
-    /// A plain question, without an earlier thought and without a fallback.
+    /// Asks a plain question, without an earlier thought and without a fallback.
     pub fn ask(request: impl Into<Request>) -> Self {
         Self::Ask(Question::new(request))
     }
 }
 
-/// The fault for an answer that reaches a stage without a model.
+/// Makes the fault for an answer that reaches a stage without a model.
 pub(crate) fn nobody_was_asked(stage: Stage) -> Fault {
     Fault::new(stage, FaultKind::Error, "an answer came to a stage that asks nobody")
 }
 
-/// Why a stage does not decide about a turn. A failed stage also gets the question it had asked.
+/// Why a stage does not decide about a turn. A failed stage also gets the question that it asked.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Without<'a> {
     /// The stage is off, or the turn does not concern it.
@@ -244,7 +244,7 @@ pub enum Without<'a> {
 }
 
 impl<'a> Without<'a> {
-    /// What the model thought before the failure; empty if it did not think.
+    /// Returns what the model thought before the failure; empty if it did not think.
     pub fn thought(self) -> &'a str {
         match self {
             Self::Off => "",

@@ -1,4 +1,4 @@
-//! The interface that the configuration sections of all stages share.
+//! Defines the interface that the configuration sections of all stages share.
 
 use turnstream_ports::refused::Refused;
 
@@ -12,7 +12,7 @@ pub trait StageConfig {
     /// [`Refused`], naming the key.
     fn check(&self) -> Result<(), Refused>;
 
-    /// How the stage asks a language model; `None` unless its form is `prompted`.
+    /// Returns how the stage asks a language model; `None` unless its form is `prompted`.
     fn prompted(&self) -> Option<&PromptedConfig> {
         None
     }

@@ -1,4 +1,4 @@
-//! What stages are made from: the graph, the sources, the models and the stage runner.
+//! Collects what stages are made from: the graph, the sources, the models and the stage runner.
 
 use std::sync::Arc;
 
@@ -33,7 +33,7 @@ pub struct StageContext {
     pub documents: Option<Arc<dyn SearchDocuments>>,
     /// The language models, and the prompts of the stages in prompted form.
     pub prompting: Prompting,
-    /// Who reads responses along while models write them.
+    /// Gives the listeners that receive responses while models write them, if there are any.
     pub read_along: Option<ReadAlong>,
     /// The trained gate, if the configuration names one.
     pub gate: Option<Arc<dyn LearnedGate>>,
@@ -42,7 +42,7 @@ pub struct StageContext {
     /// The encoder that embeds dialogues if there is no `embed`. It takes microseconds, so stages call
     /// it in place.
     pub encoder: Option<Arc<dyn Encoder>>,
-    /// The reader's vectors of questions, if documents or tables are searched by them.
+    /// The reader as an encoder of questions, if documents or tables are searched by its vectors.
     pub questions: Option<Arc<Embed>>,
     /// The reader of questions and sections, if the decision asks it.
     pub reader: Option<Arc<Read>>,

@@ -1,10 +1,10 @@
 //! Table retrieval finds the rows of a table that answer the turn.
 //!
-//! It searches the rows of the planned table for the current utterance, by words (BM25 over each row as
-//! `column = value`) and, where the rows have vectors by the reader, by meaning. Rows that answer what the turn
-//! asks of several at once, such as which is the cheapest, come first. If the table depends on other sources, it
-//! also searches for their evidence; and if that evidence names values of rows that were found, only those rows
-//! remain.
+//! It searches the rows of the planned table for the current utterance, by words (BM25 over each
+//! row as `column = value`) and, where the rows have vectors by the reader, by meaning. The rows
+//! that answer a row operation of the turn, such as which is the cheapest, come first. If the table
+//! depends on other sources, it also searches for their evidence; and if that evidence names values
+//! of rows that were found, only those rows remain.
 //!
 //! Key: none. State: none; the rows are those that existed when the process started. If it fails and may
 //! degrade, the turn goes on without rows. It does not decide which rows are used.
@@ -34,14 +34,14 @@ const STAGE: Stage = Stage::TableRetrieval;
 pub struct TableRetrievalConfig {
     /// What happens to a turn on which the stage fails.
     pub on_failure: OnFailure,
-    /// Most rows that become evidence; 1..=1024.
+    /// The most rows that become evidence; 1..=1024.
     pub max_rows: u32,
-    /// Least likeness of a row that becomes evidence; 0..=1.
+    /// The least likeness of a row that becomes evidence; 0..=1.
     pub min_score: f64,
     /// The share of words in a row's likeness, against meaning; 0..=1.
     pub word_share: f64,
-    /// Tables of at most so many rows are also searched by meaning, 0..=100000. The reader turns each row
-    /// into a vector when the process starts, some forty milliseconds a row.
+    /// The most rows of a table that is also searched by meaning; 0..=100000. The reader turns each
+    /// row into a vector when the process starts, some forty milliseconds a row.
     pub max_encoded_rows: u32,
 }
 
@@ -111,8 +111,8 @@ impl DecideByRules for TableRetrieval {
     }
 }
 
-/// The rows for a turn, by falling relevance. `given` is evidence from the sources that this one depends
-/// on.
+/// Returns the rows for a turn, by falling relevance. `given` is evidence from the sources that
+/// this one depends on.
 pub fn retrieve(
     turn: &TurnInFlight,
     source: &SourceName,
@@ -128,7 +128,7 @@ pub fn retrieve(
         .question
         .as_deref()
         .map(|question| table.by_meaning(question).into_iter().map(nearer).collect::<Vec<_>>());
-    // What another source gave is named, and not meant.
+    // Evidence from other sources names rows by their words, not by meaning.
     let by_meaning = by_meaning.filter(|found| !found.is_empty() && given.is_empty());
     let by_words = table.search(&asked, &given, config.max_rows as usize);
     let mut found = fuse(Some(by_words), by_meaning, config.word_share);
@@ -140,7 +140,7 @@ pub fn retrieve(
         None => (Vec::new(), None),
     };
     let answers = |at: u32| answering.contains(&at);
-    // What answers exactly is as relevant as can be.
+    // Rows that answer a row operation have the highest relevance.
     let first = answering.iter().map(|at| {
         let it = found.iter().find(|it| it.at == *at);
         let (by_words, by_meaning) = it.map_or((None, None), |it| (it.by_words, it.by_meaning));

@@ -1,4 +1,4 @@
-//! Tables: the rows of a source of kind `table`, searched by their words.
+//! Keeps tables: the rows of a source of kind `table`, searched by words and by meaning.
 //!
 //! The text of a row is `column = value, column = value`, with identifiers as words and canonical values
 //! as people write them (19:55 is `7:55 pm`), because no later stage converts them. The training of the
@@ -22,7 +22,7 @@ mod said;
 
 pub use said::{said, said_of_all};
 
-/// How the column is called that says what a row is about.
+/// The names of a column that says what a row is about.
 const NAMES: [&str; 5] = ["name", "title", "product", "名称", "名字"];
 
 /// The tables of a process, by the name of their source.
@@ -56,7 +56,7 @@ impl Row {
         Self { text: pairs.join(", "), columns }
     }
 
-    /// The text that a vector stands for: what the row is about, then its columns.
+    /// Returns the text to encode: the value that says what the row is about, then the columns.
     fn to_encode(&self) -> String {
         let title = subject(&self.columns).map_or("", |it| &it.value);
         let cells = self.columns.iter().map(|it| format!("{}: {}", it.name, it.value));
@@ -64,7 +64,7 @@ impl Row {
     }
 }
 
-/// The column that says what a row is about: the one that is called so, else the first.
+/// Returns the column that says what a row is about: the one with such a name, else the first.
 pub fn subject(columns: &[Column]) -> Option<&Column> {
     let named = |column: &&Column| NAMES.contains(&column.name.as_str());
     columns.iter().find(named).or(columns.first())
@@ -84,7 +84,7 @@ pub struct Table {
 }
 
 impl Table {
-    /// A table of rows, in their order.
+    /// Makes a table of rows, in their order.
     pub fn new(rows: Vec<Row>) -> Self {
         let of_rows: Vec<Vec<String>> = rows.iter().map(|row| terms(&row.text)).collect();
         let mut holders: FxHashMap<String, Vec<u32>> = FxHashMap::default();
@@ -103,7 +103,7 @@ impl Table {
         Self { statistics, rows, bags, holders, vectors, columns }
     }
 
-    /// The table with vectors of its rows, by which they are found for their meaning too.
+    /// Adds vectors of the rows, by which they are also found by meaning.
     ///
     /// # Errors
     /// The encoder failed.
@@ -114,7 +114,8 @@ impl Table {
         Ok(self)
     }
 
-    /// The cosine of each row with a question, 0..=1; empty if the rows have no vectors of its length.
+    /// Returns the cosine of each row with a question, 0..=1; empty if the rows have no vectors of
+    /// its length.
     pub fn by_meaning(&self, question: &[f32]) -> Vec<(u32, f64)> {
         if self.vectors.len() != self.rows.len() * question.len() {
             return Vec::new();
@@ -124,7 +125,7 @@ impl Table {
         (0..).zip(rows.map(|row| f64::from(cosine(row).clamp(0.0, 1.0)))).collect()
     }
 
-    /// How many rows there are.
+    /// Returns the number of rows.
     pub fn len(&self) -> usize {
         self.rows.len()
     }
@@ -134,7 +135,7 @@ impl Table {
         self.rows.is_empty()
     }
 
-    /// The place of the row whose first column has this value, from 0.
+    /// Returns the place of the row whose first column has this value, from 0.
     pub fn place_of(&self, id: &str) -> Option<u32> {
         let is_it = |row: &Row| row.columns.first().is_some_and(|column| column.value == id);
         self.rows.iter().position(is_it).and_then(|at| u32::try_from(at).ok())
@@ -145,21 +146,22 @@ impl Table {
         !self.vectors.is_empty()
     }
 
-    /// A row by its place, from 0.
+    /// Returns a row by its place, from 0.
     pub fn row(&self, at: u32) -> Option<&Row> {
         self.rows.get(at as usize)
     }
 
-    /// What an English utterance asks of several rows at once, such as which is the cheapest: the places of the
-    /// rows that answer it, the best first. `None` if it is no such question, or not certainly one.
+    /// Returns the row operation that an English utterance asks for, such as which is the cheapest,
+    /// with the places of the rows that answer it, the best first. `None` if it does not certainly
+    /// ask for one.
     pub fn asked(&self, utterance: &str) -> Option<(Vec<u32>, RowsAsked)> {
         let (rows, asked) = operations::asked(utterance, &self.columns)?;
         Some((rows.into_iter().filter_map(|row| u32::try_from(row).ok()).collect(), asked))
     }
 
-    /// The rows that share a word with a text, each with its likeness in words, 0..=1: by falling
-    /// likeness, ties by place, at most `most`. If one of the `given` texts names a value of a row that
-    /// was found, only such rows.
+    /// Returns the rows that share a word with a text, each with its likeness in words, 0..=1: by
+    /// falling likeness, ties by place, at most `most`. If one of the `given` texts names a value
+    /// of a row that was found, only such rows.
     pub fn search(&self, text: &str, given: &[&str], most: usize) -> Vec<(u32, f64)> {
         let asked = terms(text);
         let mut held: Vec<u32> =
@@ -188,7 +190,7 @@ impl Table {
     }
 }
 
-/// An identifier as words: `number_of_seats` and `NumberOfSeats` are `number of seats`.
+/// Returns an identifier as words: `number_of_seats` and `NumberOfSeats` are `number of seats`.
 pub fn words(identifier: &str) -> String {
     let mut spaced = String::new();
     let mut before = ' ';
@@ -218,8 +220,8 @@ const MONTHS: [&str; 12] = [
     "December",
 ];
 
-/// A canonical value as people write it: 19:55 is `7:55 pm`, 2019-03-02 `March 2nd`, True `yes`, 4.30
-/// `4.3`.
+/// Returns a canonical value as people write it: 19:55 is `7:55 pm`, 2019-03-02 `March 2nd`, True
+/// `yes`, 4.30 `4.3`.
 pub fn surface(value: &str) -> String {
     match value {
         "True" | "true" => return "yes".to_owned(),

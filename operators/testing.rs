@@ -1,4 +1,4 @@
-//! Small scenes for the stages' tests: a graph of a few facts and a dialogue of a few lines.
+//! Makes small scenes for the stages' tests: a graph of a few facts and a dialogue of a few lines.
 
 use std::sync::mpsc::Receiver;
 use std::sync::{Arc, Mutex};
@@ -30,8 +30,8 @@ use crate::stage::{Clock, Observer, StageRunner};
 use crate::stage_context::StageContext;
 use crate::timers::Timers;
 
-/// A graph of facts `head Relation tail weight`, one a line, words of a concept joined by `_`. A hub with
-/// 300 facts is added, so that concepts are as informative as in a real graph.
+/// Makes a graph of facts `head Relation tail weight`, one a line, words of a concept joined by
+/// `_`. Adds a hub with 300 facts, so that concepts are as informative as in a real graph.
 pub(crate) fn graph(facts: &str) -> Arc<Graph> {
     let told = facts.lines().filter(|line| !line.trim().is_empty()).map(|line| {
         let parts: Vec<String> =
@@ -46,13 +46,13 @@ pub(crate) fn graph(facts: &str) -> Arc<Graph> {
     Arc::new(Graph::from_facts(told.chain(filler)))
 }
 
-/// A turn whose dialogue is these lines, `u: …` or `s: …`; the last is the current user turn. The
-/// turn ids are `t0`, `t1`, ….
+/// Makes a turn whose dialogue is these lines, `u: …` or `s: …`; the last is the current user turn.
+/// The turn ids are `t0`, `t1`, ….
 pub(crate) fn context(lines: &[&str]) -> TurnContext {
     context_of(lines, 0)
 }
 
-/// The same with an offset, for dataflows of several turns.
+/// Makes a turn like [`context`], with an offset, for dataflows of several turns.
 pub(crate) fn context_of(lines: &[&str], offset: i64) -> TurnContext {
     let dialogue: Vec<Utterance> = lines
         .iter()
@@ -79,7 +79,7 @@ pub(crate) fn context_of(lines: &[&str], offset: i64) -> TurnContext {
     }
 }
 
-/// An exchange that was recalled for its relevance.
+/// Makes an exchange that was recalled for its relevance.
 pub(crate) fn recalled(turn_id: &str, query: &str, response: Option<&str>) -> Recalled {
     let input = InputId { topic: "turns".to_owned(), partition: 0, offset: -1 };
     Recalled {
@@ -104,7 +104,7 @@ pub(crate) fn recalled(turn_id: &str, query: &str, response: Option<&str>) -> Re
     }
 }
 
-/// The turn as it leaves the gate.
+/// Returns the turn as it leaves the gate.
 pub(crate) fn gated(context: TurnContext, graph: &Graph) -> TurnInFlight {
     let config = GateConfig::default();
     let (mentions, missing) = find(graph.view(), &context, &config);
@@ -113,12 +113,12 @@ pub(crate) fn gated(context: TurnContext, graph: &Graph) -> TurnInFlight {
     TurnInFlight { mentions: mentions.into(), missing: missing.into(), gate, ..undecided }
 }
 
-/// A turn of these lines as it leaves the gate.
+/// Makes a turn of these lines as it leaves the gate.
 pub(crate) fn scene(lines: &[&str], graph: &Graph) -> TurnInFlight {
     gated(context(lines), graph)
 }
 
-/// The meaning of a graph's facts: each has the direction of its tail.
+/// Makes the meaning of a graph's facts: each has the direction of its tail.
 pub(crate) fn meaning(graph: &Graph, direction: impl Fn(&str) -> [f32; 2]) -> FactMeaning {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("facts.vectors");
@@ -131,7 +131,7 @@ pub(crate) fn meaning(graph: &Graph, direction: impl Fn(&str) -> [f32; 2]) -> Fa
     FactMeaning::new(Arc::new(FactVectors::open(&path, graph).unwrap()), None)
 }
 
-/// The turn, with this direction as the vector of its dialogue.
+/// Returns the turn with this direction as the vector of its dialogue.
 pub(crate) fn directed(turn: TurnInFlight, direction: [f32; 2]) -> TurnInFlight {
     TurnInFlight {
         embedding: Some(Embedded { dialogue: direction.into(), utterance: None }),
@@ -139,7 +139,7 @@ pub(crate) fn directed(turn: TurnInFlight, direction: [f32; 2]) -> TurnInFlight 
     }
 }
 
-/// The sources graph, persona of turns and documents, under their default names.
+/// Makes the sources graph, persona of turns and documents, under their default names.
 pub(crate) fn test_sources() -> Sources {
     let of = |name: &str, kind| (name.to_owned(), SourceConfig::of(kind));
     let config = [
@@ -150,7 +150,7 @@ pub(crate) fn test_sources() -> Sources {
     Sources::new(&config.into()).expect("sources")
 }
 
-/// A passage of a document.
+/// Makes a passage of a document.
 pub(crate) fn document(source: &str, id: &str, text: &str, relevance: f64) -> Evidence {
     let passage = DocumentPassage {
         document: id.to_owned(),
@@ -175,13 +175,13 @@ pub(crate) fn document(source: &str, id: &str, text: &str, relevance: f64) -> Ev
     }
 }
 
-/// The turn as it comes to the operator that asks this source.
+/// Returns the turn as it comes to the operator that asks this source.
 pub(crate) fn asking_source(mut turn: TurnInFlight, name: &str) -> TurnInFlight {
     (turn.plan, turn.asked) = (Plan(vec![name.into()]), 0);
     turn
 }
 
-/// A stage runner without a clock or an observer.
+/// Makes a stage runner without a clock or an observer.
 pub(crate) fn runner() -> StageRunner {
     StageRunner {
         clock: Clock::none(),
@@ -191,7 +191,7 @@ pub(crate) fn runner() -> StageRunner {
     }
 }
 
-/// A stage context with a graph only.
+/// Makes a stage context with a graph only.
 pub(crate) fn stage_context(graph: &Arc<Graph>) -> StageContext {
     StageContext {
         runner: runner(),
@@ -245,7 +245,7 @@ impl<Q: Clone, A> Answering<Q, A> {
         Arc::new(Self { of: Box::new(of), asked: Mutex::default() })
     }
 
-    /// The items that it was asked, in order.
+    /// Returns the items that it was asked, in order.
     pub(crate) fn asked(&self) -> Vec<Q> {
         self.asked.lock().unwrap().clone()
     }
@@ -263,8 +263,8 @@ impl<Q: Send, A: Send> Model<Vec<Q>, Vec<A>> for Answering<Q, A> {
     }
 }
 
-/// The same with a language model that answers at once. It marks turns of one partition as awaited, as
-/// `history` does when it sends a turn down the flow.
+/// Adds a language model that answers at once to a stage context. It marks turns of one partition
+/// as awaited, as `history` does when it sends a turn down the flow.
 pub(crate) fn asking(
     context: StageContext,
     answer: impl Fn(GenerateRequest) -> Generated + Send + Sync + 'static,
@@ -297,7 +297,7 @@ where
     (gather(values), gather(faults))
 }
 
-/// All records of a stream, in order.
+/// Returns all records of a stream, in order.
 fn gather<T>(events: Receiver<Event<Epoch, Vec<T>>>) -> Vec<T> {
     let given = |event| match event {
         Event::Messages(_, given) => given,
@@ -341,7 +341,8 @@ fn count_of(text: &str, words: &[&str]) -> f32 {
     words.iter().map(|word| text.matches(word).count()).sum::<usize>() as f32
 }
 
-/// The same as a model behind the port, on a thread of its own; keeps the texts that it was asked.
+/// [`Counting`] as a model behind the port, which answers on another thread; keeps the texts that
+/// it was asked.
 #[derive(Default)]
 pub(crate) struct CountingElsewhere(pub(crate) Mutex<Vec<Vec<String>>>);
 

@@ -1,5 +1,6 @@
-//! Virtual time: the core's "now", and the operators to wake at a given time. Only
-//! [`Timers::advance`] moves it, so that a simulation can control time and no operator reads a clock.
+//! Keeps virtual time: the core's "now", and the operators to wake at a given time. Only
+//! [`Timers::advance`] moves it, so that a simulation can control time and no operator reads a
+//! clock.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -19,7 +20,7 @@ struct TimerState {
 }
 
 impl Timers {
-    /// Milliseconds since a fixed start. Never goes back.
+    /// Returns the milliseconds since a fixed start. Never goes back.
     pub fn now_ms(&self) -> u64 {
         self.0.borrow().now_ms
     }
@@ -43,7 +44,7 @@ impl Timers {
         }
     }
 
-    /// The time of the next wake-up, if one is set.
+    /// Returns the time of the next wake-up, if one is set.
     pub fn next_ms(&self) -> Option<u64> {
         self.0.borrow().due.keys().next().map(|(at_ms, _)| *at_ms)
     }

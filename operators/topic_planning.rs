@@ -54,9 +54,9 @@ pub struct TopicPlanningConfig {
     pub prompted: PromptedConfig,
     /// What happens to a turn on which the stage fails.
     pub on_failure: OnFailure,
-    /// Most maintained topics; 1..=64.
+    /// The most maintained topics; 1..=64.
     pub max_maintained: u32,
-    /// Most extended topics; 1..=64.
+    /// The most extended topics; 1..=64.
     pub max_extended: u32,
     /// One of this number of latest utterances must name a maintained topic; 1..=256. Four are the
     /// current turn, the response it follows, and one exchange before.
@@ -64,12 +64,12 @@ pub struct TopicPlanningConfig {
     /// How many of the strongest facts of each maintained topic are followed, in each direction;
     /// 1..=4096.
     pub max_facts_per_concept: u32,
-    /// Least informativeness of an extended topic; 0..=1. 0.25 keeps out the largest hubs.
+    /// The least informativeness of an extended topic; 0..=1. 0.25 keeps out the largest hubs.
     pub min_informativeness: f64,
     /// An extended topic counts as a rewording of the dialogue, and is left out, if the dialogue holds
     /// this share of its content lemmas or more; 0..=1. At 1, the dialogue must hold all of them.
     pub reword_share: f64,
-    /// Longest extended topic in words; 1..=16. Longer concepts are whole sentences.
+    /// The longest extended topic in words; 1..=16. Longer concepts are whole sentences.
     pub max_words: u32,
     /// How the weight of earlier utterances fades.
     pub recency: Recency,
@@ -200,7 +200,7 @@ impl Prompted for TopicPlanning {
     }
 }
 
-/// The topics of a turn and the thought behind them.
+/// Returns the topics of a turn and the thought behind them.
 pub fn plan(
     turn: &TurnInFlight,
     graph: View<'_>,
@@ -216,7 +216,7 @@ pub fn plan(
     (topics, thought)
 }
 
-/// Concepts named in the latest utterances, by falling salience, ties by text.
+/// Returns the concepts named in the latest utterances, by falling salience, ties by text.
 fn salient<'m>(
     turn: &'m TurnInFlight,
     graph: View<'_>,
@@ -250,7 +250,7 @@ struct Reached {
     from: Vec<ConceptId>,
 }
 
-/// New concepts reached from the maintained topics, by falling weight, ties by text.
+/// Returns new concepts reached from the maintained topics, by falling weight, ties by text.
 ///
 /// Each maintained topic adds its salience × the fact's strength × the neighbour's informativeness ×
 /// its familiarity. The sum of a neighbour reached from n topics counts n times, so that a concept that
@@ -292,8 +292,8 @@ fn extended_topics(
     ranked.into_iter().filter(new).take(config.max_extended as usize).map(topic).collect()
 }
 
-/// The strongest neighbours of a concept, over facts that are not denied, each with the strength of its
-/// strongest fact.
+/// Returns the strongest neighbours of a concept, over facts that are not denied, each with the
+/// strength of its strongest fact.
 fn neighbours(
     concept: ConceptId,
     graph: View<'_>,
@@ -312,7 +312,7 @@ fn neighbours(
     neighbours
 }
 
-/// The thought: a sentence about where the conversation seems to go.
+/// Returns the thought: a sentence about where the conversation seems to go.
 fn think(topics: &Topics) -> String {
     let stays: Vec<&str> = topics.maintained.iter().map(|topic| topic.concept.as_str()).collect();
     let new: Vec<&str> = topics.extended.iter().map(|topic| topic.concept.as_str()).collect();

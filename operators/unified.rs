@@ -1,12 +1,12 @@
-//! The dialogue in the form that the unified model takes.
+//! Converts the dialogue to the form that the unified model takes.
 
 use turnstream_ports::model::unified::Exchange;
 use turnstream_schemas::Speaker;
 
 use crate::flow::TurnContext;
 
-/// The exchanges up to the current turn. Successive utterances of one side are joined; responses before
-/// the user's first utterance are left out.
+/// Returns the exchanges up to the current turn. Successive utterances of one side are joined;
+/// responses before the user's first utterance are left out.
 pub fn exchanges(context: &TurnContext) -> Vec<Exchange> {
     let mut exchanges: Vec<Exchange> = Vec::new();
     for said in &context.dialogue {

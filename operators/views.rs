@@ -1,5 +1,5 @@
-//! Views: counts over committed responses, histories and the knowledge, kept up to date as these
-//! change.
+//! Views count committed responses, histories and the knowledge, and keep the counts up to date as
+//! these change.
 //!
 //! ```text
 //!  responses ──▶ facts used ──────┬─▶ count ─────────────────────▶ facts_used
@@ -59,14 +59,14 @@ pub struct Views {
     taken_back: InputSession<StepCount, String, isize>,
     named: InputSession<StepCount, String, isize>,
     histories: Histories,
-    /// By key on the knowledge topic: whether the statement stands.
+    /// By key on the knowledge topic: whether the statement is asserted.
     standing: FxHashMap<FactKey, bool>,
     probe: ProbeHandle<StepCount>,
     differences: Differences,
     step: StepCount,
 }
 
-/// A key of a view with its new count; `None` where nothing is left to count.
+/// A key of a view with its new count; `None` if nothing is left to count.
 pub type ViewChange = (ViewKey, Option<u64>);
 
 impl Views {
@@ -130,7 +130,7 @@ impl Views {
         self.insert_trace(partition, response);
     }
 
-    /// Counts what led to a response that is inserted in brief.
+    /// Counts what led to a response whose record was brief.
     pub fn insert_trace(&mut self, partition: i32, trace: &Response) {
         for evidence in trace.evidence.iter().filter(|evidence| evidence.selected) {
             let Some(fact) = &evidence.fact else { continue };
@@ -144,7 +144,7 @@ impl Views {
         }
     }
 
-    /// Applies a change from the topic of knowledge.
+    /// Applies a change from the `knowledge` topic.
     pub fn learn(&mut self, change: &Change) {
         let stands = change.upsert.is_some();
         let before = self.standing.insert(change.key.clone(), stands);
@@ -168,24 +168,24 @@ impl Views {
         }
     }
 
-    /// Applies a change from a partition of the topic of histories. `bytes` is the size of its key and
+    /// Applies a change from a partition of the `history` topic. `bytes` is the size of its key and
     /// value.
     pub fn remember(&mut self, partition: i32, change: &HistoryChange, bytes: usize) {
         self.histories.take(partition, change, bytes);
     }
 
-    /// How many entries of histories and records of scopes are kept.
+    /// Returns how many entries of histories and records of scopes are kept.
     pub fn remembered(&self) -> usize {
         self.histories.keys()
     }
 
-    /// How many statements of the topic of knowledge are kept, standing or taken back.
+    /// Returns how many statements of the `knowledge` topic are kept, asserted or retracted.
     pub fn statements(&self) -> usize {
         self.standing.len()
     }
 
-    /// Works off all input since the last step, and returns the rows that changed, in order of their
-    /// keys, each once.
+    /// Processes all input since the last step, and returns the rows that changed, in order of
+    /// their keys, each once.
     pub fn step(&mut self, worker: &mut Worker) -> Vec<ViewChange> {
         self.step += 1;
         let Self { facts, asked, missing, actions, taken_back, named, .. } = self;
@@ -216,20 +216,20 @@ impl Views {
     }
 }
 
-/// Rows of a view: how often each key occurs.
+/// Returns the rows of a view: how often each key occurs.
 fn counted(shown: Rows<'_, Shown>, view: ViewName) -> Rows<'_, (ViewKey, i64)> {
     shown
         .count()
         .map(move |((partition, key), count)| (ViewKey { view, partition, key }, count as i64))
 }
 
-/// The concepts that a response's demand asks for, each once.
+/// Returns the concepts that a response's demand asks for, each once.
 fn asked(response: &Response) -> Vec<&str> {
     let explicit = response.demand.queries.explicit.iter().map(|query| query.concept.as_str());
     once(explicit.collect())
 }
 
-/// The concepts that a response's demand asks for and found no fact about, each once.
+/// Returns the concepts that a response's demand asks for and found no fact about, each once.
 fn missing(response: &Response) -> Vec<&str> {
     once(response.demand.missing.iter().map(String::as_str).collect())
 }

@@ -1,4 +1,5 @@
-//! The knowledge that a turn demands (DCRAG): queries, topics, and the changes of cross revision.
+//! Defines the knowledge that a turn demands (DCRAG): queries, topics, and the changes of cross
+//! revision.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -17,7 +18,7 @@ pub struct Span {
 }
 
 impl Span {
-    /// The part of the text that the span covers; `None` where it does not fit the text.
+    /// Returns the part of the text that the span covers; `None` if it does not fit the text.
     pub fn of(self, text: &str) -> Option<&str> {
         text.get(self.start as usize..self.end as usize)
     }
@@ -67,10 +68,10 @@ pub struct ExplicitQuery {
     pub span: Span,
     /// Informativeness times recency times the similarity of the words to the concept, 0..=1.
     pub weight: Score,
-    /// How it was found; left out where the utterance names it.
+    /// How it was found; left out if the utterance names it.
     #[serde(default, skip_serializing_if = "Via::is_exact")]
     pub via: Via,
-    /// The similarity of the words to the concept, 0..=1; left out where the utterance names it.
+    /// The similarity of the words to the concept, 0..=1; left out if the utterance names it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub similarity: Option<Score>,
 }
@@ -80,12 +81,12 @@ pub struct ExplicitQuery {
 pub struct ImplicitQuery {
     /// The concept, as the graph writes it.
     pub concept: String,
-    /// The explicit concepts that point to it; none where it was found by meaning.
+    /// The explicit concepts that point to it; empty if it was found by meaning.
     pub because: Vec<String>,
     /// How strongly they point to it, 0..=1.
     pub weight: Score,
-    /// The likeness in meaning of its fact and the dialogue, 0..=1, where it was found by meaning because
-    /// the dialogue names no concept.
+    /// The likeness in meaning of its fact and the dialogue, 0..=1, if it was found by meaning
+    /// because the dialogue names no concept.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub similarity: Option<Score>,
 }
@@ -129,7 +130,7 @@ pub struct Thoughts {
     /// Where the conversation seems to go.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub topics: String,
-    /// What the language model thought before it wrote the response, where it thinks first.
+    /// What the language model thought before it wrote the response, if it thinks first.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub generation: String,
 }
@@ -153,7 +154,7 @@ pub enum RevisionKind {
 pub struct Revision {
     /// The kind of change.
     pub kind: RevisionKind,
-    /// What was changed, as `list: concept`, such as `extended: tea`.
+    /// The changed concept, as `list: concept`, such as `extended: tea`.
     pub what: String,
     /// The reason.
     pub why: String,
@@ -181,13 +182,13 @@ pub struct Demand {
 }
 
 impl Demand {
-    /// Every concept of E^Q, explicit first.
+    /// Returns every concept of E^Q, explicit first.
     pub fn query_concepts(&self) -> impl Iterator<Item = &str> {
         let explicit = self.queries.explicit.iter().map(|query| query.concept.as_str());
         explicit.chain(self.queries.implicit.iter().map(|query| query.concept.as_str()))
     }
 
-    /// Every concept of E^T, maintained first.
+    /// Returns every concept of E^T, maintained first.
     pub fn topic_concepts(&self) -> impl Iterator<Item = &str> {
         let maintained = self.topics.maintained.iter();
         maintained.chain(&self.topics.extended).map(|topic| topic.concept.as_str())

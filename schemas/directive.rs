@@ -1,4 +1,4 @@
-//! The records of the `turns` topic: an utterance, or a directive.
+//! Defines the records of the `turns` topic: an utterance, or a directive.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -7,24 +7,24 @@ use serde_json::Map;
 use crate::ids::{ConversationId, EventTime, Scope, ScopeKind, TenantId, TurnId, UserId};
 use crate::turn::{Extra, Turn, first_version};
 
-/// What a directive asks for.
+/// The kind of a directive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum DirectiveKind {
-    /// To forget everything that the scope remembers of inputs before this one on the log. Its place on
-    /// the log decides which those are, and not its time.
+    /// Forget everything that the scope remembers of inputs before this one. The order of the log
+    /// decides which those are, not their times.
     Forget,
-    /// That an agent takes the conversation over: from here on the engine answers no turn of it.
+    /// An agent takes the conversation over: from here on the engine answers no turn of it.
     Takeover,
-    /// That the engine answers again: an agent is done, or nobody needs to come.
+    /// The engine answers again: the agent is done, or no agent needs to come.
     Release,
 }
 
-/// A record that says nothing in a conversation, and directs what becomes of it.
+/// A record that says nothing in a conversation but directs what happens to it.
 ///
-/// A directive with a conversation is about that conversation, one without about the user. The engine's
-/// configuration (`turns.scope`) decides which of the two has a history of its own. A directive for the
-/// other ends as a dead letter that says what to send instead.
+/// A directive that names a conversation is about that conversation, any other about the user. The
+/// configuration (`turns.scope`) decides which of the two has a history. A directive about the
+/// other becomes a dead letter that says what to send instead.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[schemars(extend(
     "anyOf" = [{ "required": ["conversation_id"] }, { "required": ["user_id"] }]
@@ -33,7 +33,7 @@ pub struct Directive {
     /// Version of this record; 1 if absent. A record with a version above the engine's becomes a dead letter.
     #[serde(default = "first_version")]
     pub schema_version: u32,
-    /// What it asks for.
+    /// The kind of the directive.
     pub kind: DirectiveKind,
     /// The organisation; `default` if absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -45,8 +45,8 @@ pub struct Directive {
     /// conversation it is carried to the output and has no other effect.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub user_id: Option<UserId>,
-    /// Unique within the scope, among turns too; `partition-offset` of the input if absent. A repeat is
-    /// recorded as a duplicate and changes nothing.
+    /// Unique within the scope, also among turns; `partition-offset` of the input if absent. A
+    /// repeat is recorded as a duplicate and changes nothing.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub turn_id: Option<TurnId>,
     /// When it was given; the log's time if absent.
@@ -60,7 +60,7 @@ pub struct Directive {
     pub extra: Extra,
 }
 
-/// Why a directive names no scope.
+/// Why a directive names no scope that has a history.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NoScope {
     /// Neither a conversation nor a user is named.
@@ -72,7 +72,7 @@ pub enum NoScope {
 }
 
 impl Directive {
-    /// A directive about a scope of this kind.
+    /// Makes a directive about a scope of this kind.
     pub fn new(
         kind: DirectiveKind,
         scope: ScopeKind,
@@ -97,7 +97,7 @@ impl Directive {
         directive
     }
 
-    /// The scope that it is about.
+    /// Returns the scope that the directive is about.
     ///
     /// # Errors
     /// If the directive names no scope, or one without a history of its own.
@@ -158,7 +158,7 @@ impl TurnsRecord {
         }
     }
 
-    /// The scope that the record belongs to; `None` if it names none.
+    /// Returns the scope that the record belongs to; `None` if it names none.
     pub fn scope(&self, kind: ScopeKind) -> Option<Scope> {
         match self {
             Self::Turn(turn) => turn.scope(kind),

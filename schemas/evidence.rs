@@ -1,4 +1,4 @@
-//! Evidence from the sources: one record for facts, documents, personas and rows alike.
+//! Defines evidence from the sources: one record for facts, documents, personas and rows.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -91,22 +91,22 @@ pub struct TableRow {
     /// The cosine of the row and the question, 0..=1, if meaning found it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub by_meaning: Option<Score>,
-    /// What the turn asks of several rows at once, where this row is of those that answer it.
+    /// The row operation that the turn asks for, if this row is in its answer.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub asked: Option<RowsAsked>,
 }
 
-/// What a turn asks of several rows of a table at once.
+/// A row operation that a turn asks for.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct RowsAsked {
-    /// What is done with the rows.
+    /// The operation.
     pub operation: RowOperation,
-    /// The name of the column that it is done by, in words; absent where rows are listed or counted.
+    /// The name of the column that it uses, in words; absent where rows are listed or counted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub column: Option<String>,
 }
 
-/// What is done with the rows of a table to answer a turn.
+/// An operation on several rows of a table, which answers a turn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum RowOperation {
@@ -114,9 +114,9 @@ pub enum RowOperation {
     Most,
     /// The row with the least of a column.
     Least,
-    /// Rows that are named, by a column, the one that answers first.
+    /// The rows that the turn names, compared by a column; the row that answers comes first.
     Compare,
-    /// The rows whose value of a column is within an amount, or is yes.
+    /// The rows whose value in a column is within an amount, or is yes.
     Filter,
     /// The rows of a kind.
     List,
@@ -124,14 +124,14 @@ pub enum RowOperation {
     Count,
 }
 
-/// Where words of a response come from, for whoever shows it.
+/// A piece of evidence that the words of a response come from, for clients that show it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Citation {
     /// The id of the evidence.
     pub id: EvidenceId,
     /// The source that it came from.
     pub source: SourceName,
-    /// The document's title, where it is a passage of a document that has one.
+    /// The document's title, if the evidence is a passage of a document that has one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub title: Option<String>,
 }

@@ -1,5 +1,5 @@
-//! Why a stage could not do its work. Failure is data: every fallible operator puts out values and
-//! faults.
+//! Defines faults: the reasons why a stage could not serve a turn. Failure is data: every fallible
+//! operator gives values and faults.
 
 use std::fmt;
 
@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use crate::stages::Stage;
 use crate::text::bounded_line;
 
-/// Most characters of a reason. It may quote a server, so it needs a bound.
+/// The most characters of a reason. It may quote a server, so it needs a bound.
 const REASON_CHARACTERS: usize = 1_000;
 
 /// The kind of a fault.
@@ -35,7 +35,7 @@ impl FaultKind {
     pub const ALL: [Self; 5] =
         [Self::Invalid, Self::Error, Self::Timeout, Self::Panic, Self::Unfit];
 
-    /// The kind's name in records and metrics.
+    /// Returns the kind's name in records and metrics.
     pub fn name(self) -> &'static str {
         match self {
             Self::Invalid => "invalid",
@@ -47,7 +47,7 @@ impl FaultKind {
     }
 }
 
-/// Why a stage could not do its work.
+/// The reason why a stage could not serve a turn.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Fault {
     /// The stage that failed.
@@ -59,8 +59,8 @@ pub struct Fault {
 }
 
 impl Fault {
-    /// A fault of a stage. The reason may come from outside, so it is cut to its bound, and characters that
-    /// control a terminal are removed.
+    /// Makes a fault of a stage. The reason may come from outside, so it is cut to its bound and
+    /// loses characters that control a terminal.
     pub fn new(stage: Stage, kind: FaultKind, reason: impl Into<String>) -> Self {
         Self { stage, kind, reason: bounded_line(&reason.into(), REASON_CHARACTERS) }
     }
@@ -74,7 +74,7 @@ impl fmt::Display for Fault {
 
 impl std::error::Error for Fault {}
 
-/// A stage that failed, and without which the response was made.
+/// A stage that failed and that the response was made without.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(untagged)]
 pub enum Degraded {
@@ -85,7 +85,7 @@ pub enum Degraded {
 }
 
 impl Degraded {
-    /// The stage that failed.
+    /// Returns the stage that failed.
     pub fn stage(&self) -> Stage {
         match self {
             Self::Because(fault) => fault.stage,
@@ -93,7 +93,7 @@ impl Degraded {
         }
     }
 
-    /// Why it failed, if the record says.
+    /// Returns why it failed, if the record says.
     pub fn fault(&self) -> Option<&Fault> {
         match self {
             Self::Because(fault) => Some(fault),

@@ -1,11 +1,12 @@
-//! What a response was made by: which program, configuration, prompts, models and knowledge.
+//! Defines the fingerprint of a response: the digests of the program, configuration, prompts,
+//! models and knowledge that made it.
 
 use std::collections::BTreeMap;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// A part of the engine that decides what is said.
+/// A part of the engine that determines what responses say.
 #[derive(
     Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema,
 )]
@@ -15,12 +16,12 @@ pub enum FingerprintPart {
     Version,
     /// The weights and the graph that ship inside the program.
     Weights,
-    /// The effective configuration, without what decides only where and how fast it is answered.
+    /// The effective configuration, without the keys that decide only where and how fast turns are
+    /// answered.
     Configuration,
     /// The prompts of the stages in prompted form.
     Prompts,
-    /// Which models are configured, and the files that they are in; language models by their configuration
-    /// alone.
+    /// The configured models and their files; of language models, the configuration alone.
     Models,
     /// The files of the graph, of tables and of phrasings. Not the documents, which change while turns flow:
     /// the evidence names their versions.
@@ -38,7 +39,7 @@ impl FingerprintPart {
         Self::Knowledge,
     ];
 
-    /// The name in records and metrics.
+    /// Returns the name in records and metrics.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Version => "version",
@@ -51,19 +52,19 @@ impl FingerprintPart {
     }
 }
 
-/// What a response was made by. Where two responses have the same one, the same turn after the same history
-/// was given the same answer, but for what a model on a server says.
+/// The digests of what made a response. Under equal fingerprints the same turn after the same
+/// history gets the same answer, except for the answers of models on servers.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Fingerprint {
     /// The digest of all parts: 16 hexadecimal digits.
     pub digest: String,
-    /// The digest of each part by itself, and the version as it is. Absent in a brief record.
+    /// The digest of each part, and the version as plain text. Absent in a brief record.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub parts: BTreeMap<FingerprintPart, String>,
 }
 
 impl Fingerprint {
-    /// The fingerprint without its parts.
+    /// Returns the fingerprint without its parts.
     pub fn brief(&self) -> Self {
         Self { digest: self.digest.clone(), parts: BTreeMap::new() }
     }

@@ -1,4 +1,5 @@
-//! Who holds a conversation, as its scope's own record and the compacted `conversations` topic have it.
+//! Defines who holds a conversation, and the records of its changes of hands: in the scope's own
+//! record and on the compacted `conversations` topic.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -12,7 +13,7 @@ pub enum Holder {
     /// The engine.
     #[default]
     Bot,
-    /// Nobody yet: the engine handed it off, and no agent came so far.
+    /// Nobody yet: the engine handed it off, and no agent has come.
     Waiting,
     /// An agent.
     Agent,
@@ -41,7 +42,7 @@ impl HandOffReason {
     pub const ALL: [Self; 5] =
         [Self::Asked, Self::Complaint, Self::Safety, Self::NothingFound, Self::Taught];
 
-    /// The name in records and metrics.
+    /// Returns the name in records and metrics.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Asked => "asked",
@@ -63,9 +64,9 @@ pub enum HandoverReason {
     HandOff,
     /// An agent spoke.
     AgentTurn,
-    /// An agent took it over by a record.
+    /// An agent sent a `takeover` directive.
     Takeover,
-    /// It was released by a record.
+    /// A `release` directive came.
     Release,
     /// A user turn came, and the agent had not spoken for long.
     AgentSilent,
@@ -84,7 +85,7 @@ impl HandoverReason {
         Self::NobodyCame,
     ];
 
-    /// The name in records and metrics.
+    /// Returns the name in records and metrics.
     pub const fn name(self) -> &'static str {
         match self {
             Self::HandOff => "hand_off",
@@ -96,7 +97,7 @@ impl HandoverReason {
         }
     }
 
-    /// Who holds a conversation after it changed hands for this reason.
+    /// Returns who holds a conversation after it changed hands for this reason.
     pub const fn holder(self) -> Holder {
         match self {
             Self::HandOff => Holder::Waiting,
@@ -113,7 +114,7 @@ pub struct Handover {
     pub holder: Holder,
     /// Why.
     pub reason: HandoverReason,
-    /// The input since which it is so.
+    /// The input that caused the change.
     pub since: InputId,
     /// Event time of that input.
     pub time: EventTime,
@@ -123,7 +124,7 @@ pub struct Handover {
     /// For `waiting`: the queue of people who may take it, if the configuration names one for that reason.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub queue: Option<String>,
-    /// Where a wait ends: how long it was, in milliseconds of event time.
+    /// The length of the wait that this change ends, in milliseconds of event time.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub waited_ms: Option<u64>,
 }

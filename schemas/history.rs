@@ -1,5 +1,5 @@
-//! The history of a scope (DH-RAG): entries, the results of recall and eviction, and the changes
-//! published on the compacted `history` topic.
+//! Defines the history of a scope (DH-RAG): entries, the results of recall and eviction, and the
+//! changes published on the compacted `history` topic.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -35,8 +35,8 @@ pub struct HistoryEntry {
     pub query: Option<String>,
     /// The turn of the query, or the agent's turn if there is no query.
     pub turn_id: TurnId,
-    /// The person that this turn named, if any. With it one can find the histories that hold anything
-    /// of a person who asks to be forgotten.
+    /// The person that this turn named, if any. Used to find the histories of a person who asks to
+    /// be forgotten.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub user_id: Option<UserId>,
     /// p_i: the evidence that the response was made from.
@@ -159,7 +159,7 @@ fn is_false(it: &bool) -> bool {
 pub enum EvictionReason {
     /// The history had more entries than it may hold, and this one had the lowest weight.
     Capacity,
-    /// It was older than the history keeps entries.
+    /// It was older than the configured maximum age.
     Age,
     /// It was forgotten on demand. There is no query to compare it with, so its relevance is 0.
     Forget,
@@ -169,7 +169,7 @@ impl EvictionReason {
     /// All reasons.
     pub const ALL: [Self; 3] = [Self::Capacity, Self::Age, Self::Forget];
 
-    /// The name in records.
+    /// Returns the name in records.
     pub fn name(self) -> &'static str {
         match self {
             Self::Capacity => "capacity",
@@ -185,7 +185,7 @@ pub struct EvictionCounts {
     /// Those beyond the capacity of the history.
     #[serde(default, skip_serializing_if = "is_none_of")]
     pub capacity: u64,
-    /// Those older than the history keeps entries.
+    /// Those older than the configured maximum age.
     #[serde(default, skip_serializing_if = "is_none_of")]
     pub age: u64,
     /// Those that were forgotten on demand.
@@ -199,7 +199,7 @@ impl EvictionCounts {
         *self == Self::default()
     }
 
-    /// The count of a reason.
+    /// Returns the count of a reason.
     pub fn of(&self, reason: EvictionReason) -> u64 {
         match reason {
             EvictionReason::Capacity => self.capacity,
@@ -306,8 +306,8 @@ pub struct ChainRecord {
 pub struct ScopeRecord {
     /// Version of this record.
     pub schema_version: u32,
-    /// Offset of the last input of this scope that was applied; -1 if none was since the history was
-    /// imported. Used only as an assertion.
+    /// Offset of the last input of this scope that was applied; -1 if none was applied since the
+    /// history was imported. Used only as an assertion.
     pub last_applied_offset: i64,
     /// Latest event time seen in the scope: the "now" of recency.
     pub latest_event_time: EventTime,
@@ -349,8 +349,8 @@ fn is_zero(number: &u32) -> bool {
     *number == 0
 }
 
-/// A change to a scope's history, as `replay --out-history` writes it; on Kafka, the key and the value of
-/// one record on the compacted `history` topic.
+/// A change to a scope's history: a line of `replay --out-history`, or the key and the value of one
+/// record on the compacted `history` topic.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(tag = "change", rename_all = "snake_case")]
 pub enum HistoryChange {
@@ -379,7 +379,7 @@ pub enum HistoryChange {
 }
 
 impl HistoryChange {
-    /// The key of the change.
+    /// Returns the key of the change.
     pub fn key(&self) -> &EntryKey {
         match self {
             Self::Entry { key, .. } | Self::Gone { key, .. } | Self::Scope { key, .. } => key,

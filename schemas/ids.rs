@@ -1,4 +1,5 @@
-//! Identifiers, coordinates and measures: newtypes, so that the compiler keeps them apart.
+//! Defines identifiers, coordinates and measures as newtypes, so that the compiler keeps them
+//! apart.
 
 use std::fmt;
 
@@ -16,7 +17,7 @@ macro_rules! text_id {
         pub struct $name(pub String);
 
         impl $name {
-            /// The identifier as text.
+            /// Returns the identifier as text.
             pub fn as_str(&self) -> &str {
                 &self.0
             }
@@ -85,17 +86,17 @@ pub struct InputId {
 }
 
 impl InputId {
-    /// The id of the response that answers this input.
+    /// Returns the id of the response that answers this input.
     pub fn response_id(&self) -> ResponseId {
         ResponseId(format!("{}-{}-{}", self.topic, self.partition, self.offset))
     }
 
-    /// The turn id for a turn that came without one.
+    /// Returns the turn id for a turn that came without one.
     pub fn turn_id(&self) -> TurnId {
         TurnId(format!("{}-{}", self.partition, self.offset))
     }
 
-    /// The id of the history entry that this input makes.
+    /// Returns the id of the history entry that this input makes.
     pub fn entry_id(&self) -> EntryId {
         EntryId { partition: self.partition, offset: self.offset }
     }
@@ -108,7 +109,7 @@ impl fmt::Display for InputId {
 }
 
 /// One attempt to answer one input: its coordinates, and the generation of the partition's
-/// assignment. An answer for another request than the one in flight is late and is dropped.
+/// assignment. An answer to any request but the one in flight is late, and `history` drops it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct RequestId {
     /// Partition of the input.
@@ -136,7 +137,7 @@ impl fmt::Display for EntryId {
     }
 }
 
-/// What a [`Scope`] is made of.
+/// The kind of a [`Scope`]: one conversation, or one user.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum ScopeKind {
@@ -159,7 +160,7 @@ impl Scope {
     /// The tenant of turns that name none.
     pub const DEFAULT_TENANT: &'static str = "default";
 
-    /// The scope of a tenant (or the default tenant) and a conversation or user id.
+    /// Makes the scope of a tenant (or the default tenant) and a conversation or user id.
     pub fn new(tenant: Option<&TenantId>, id: &str) -> Self {
         let tenant = tenant.map_or(Self::DEFAULT_TENANT, TenantId::as_str);
         if tenant.contains(['/', '%']) {
@@ -170,13 +171,13 @@ impl Scope {
         }
     }
 
-    /// The tenant as turns name it, and the id of the conversation or the user.
+    /// Returns the tenant as turns name it, and the id of the conversation or the user.
     pub fn parts(&self) -> (TenantId, &str) {
         let (tenant, id) = self.0.split_once('/').unwrap_or((Self::DEFAULT_TENANT, &self.0));
         (TenantId(tenant.replace("%2F", "/").replace("%25", "%")), id)
     }
 
-    /// The scope as text, `tenant/id`.
+    /// Returns the scope as text, `tenant/id`.
     pub fn as_str(&self) -> &str {
         &self.0
     }
@@ -197,12 +198,12 @@ impl fmt::Display for Scope {
 pub struct Score(f64);
 
 impl Score {
-    /// A score; values that are not finite become 0.
+    /// Makes a score; values that are not finite become 0.
     pub fn new(value: f64) -> Self {
         Self(if value.is_finite() { value } else { 0.0 })
     }
 
-    /// The number.
+    /// Returns the number.
     pub fn get(self) -> f64 {
         self.0
     }
@@ -214,12 +215,13 @@ impl Score {
 pub struct EventTime(pub i64);
 
 impl EventTime {
-    /// Milliseconds since the epoch.
+    /// Returns the milliseconds since the epoch.
     pub fn millis(self) -> i64 {
         self.0
     }
 
-    /// The hour it is in, such as `2026-11-26T09:00Z`; a time beyond the calendar as its milliseconds.
+    /// Returns the hour of the time, such as `2026-11-26T09:00Z`; beyond the calendar, its
+    /// milliseconds.
     pub fn hour(self) -> String {
         match jiff::Timestamp::from_millisecond(self.0) {
             Ok(time) => time.strftime("%Y-%m-%dT%H:00Z").to_string(),

@@ -1,4 +1,5 @@
-//! Changes of the knowledge while turns flow: the records of the compacted `knowledge` topic.
+//! Defines the changes of the knowledge while turns flow: the records of the compacted `knowledge`
+//! topic.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -41,7 +42,7 @@ pub struct FactValue {
 }
 
 impl Default for FactValue {
-    /// One ordinary English assertion.
+    /// Returns one ordinary English assertion.
     fn default() -> Self {
         Self { weight: 1.0, language: "en".to_owned(), retracted: false }
     }

@@ -1,4 +1,4 @@
-//! What flows: the records of turnstream.
+//! Defines the records that flow through turnstream.
 //!
 //! Every record that enters or leaves the engine, or travels between two operators under a name from
 //! the papers, is a type in this package. The types only define how a record is written, read and
@@ -6,18 +6,21 @@
 //!
 //! Reading order is data order:
 //!
-//! 1. [`turn`] and [`directive`]: what arrives on the `turns` topic;
+//! 1. [`turn`] and [`directive`]: the records of the `turns` topic;
 //! 2. [`history`]: the entries that a scope keeps, and the changes published about them;
 //! 3. [`demand`]: which knowledge a turn asks for (queries, topics, revisions);
 //! 4. [`plan`]: which sources are asked, in which order;
-//! 5. [`evidence`]: what the sources answered;
-//! 6. [`response`]: what leaves on the `responses` and `traces` topics, and [`fingerprint`]: what made it;
-//! 7. [`outcome`]: the three ways an input can end, and [`handover`]: who holds a conversation then;
-//! 8. [`stages`]: the stages, a row for each, and [`fault`]: why one could not do its work;
+//! 5. [`evidence`]: the answers of the sources;
+//! 6. [`response`]: the records of the `responses` and `traces` topics, and [`fingerprint`]: the
+//!    digests of program, configuration and models that made a response;
+//! 7. [`outcome`]: the three ways an input can end, and [`handover`]: who holds a conversation
+//!    afterwards;
+//! 8. [`stages`]: the table of stages, and [`fault`]: the reason why a stage could not serve a
+//!    turn;
 //! 9. [`knowledge`]: changes of the knowledge while turns flow;
 //! 10. [`views`]: counts over committed responses, histories and knowledge;
 //! 11. [`answers`]: the answers of language models in prompted stages;
-//! 12. [`text`]: how words from outside are made safe to show.
+//! 12. [`text`]: makes words from outside safe to show.
 //!
 //! Records that outlive a process carry [`SCHEMA_VERSION`]. Their JSON Schemas in `schemas/json/` are
 //! generated from the types (see [`published`]).

@@ -1,4 +1,4 @@
-//! The model that had a part in a record.
+//! Names the model that wrote a response or made a decision.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};

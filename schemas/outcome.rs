@@ -1,5 +1,5 @@
-//! The three ways in which an input can end. Every input ends in exactly one of them: the conservation
-//! law.
+//! Defines the three ways in which an input can end. Every input ends in exactly one of them: the
+//! conservation law.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -31,11 +31,11 @@ pub enum RecordedReason {
     Held,
     /// A turn of the scope with this id had ended before. The history did not change.
     DuplicateOf(TurnId),
-    /// It directs to forget: all entries of the scope were removed.
+    /// It is a directive to forget: all entries of the scope were removed.
     Forgotten,
-    /// It directs that an agent takes the conversation over.
+    /// It is a directive: an agent takes the conversation over.
     Takeover,
-    /// It directs that the engine answers again.
+    /// It is a directive: the engine answers again.
     Release,
 }
 
@@ -53,7 +53,7 @@ impl RecordedReason {
         "release",
     ];
 
-    /// The reason's name in records and metrics.
+    /// Returns the reason's name in records and metrics.
     pub fn name(&self) -> &'static str {
         match self {
             Self::System => "system",
@@ -134,7 +134,7 @@ impl JsonSchema for Bytes {
 pub struct Header {
     /// The header's name; may repeat.
     pub name: String,
-    /// Its bytes; absent where the header has none.
+    /// Its bytes; absent if the header has none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub value: Option<Bytes>,
 }
@@ -177,7 +177,7 @@ pub enum Outcome {
 }
 
 impl Outcome {
-    /// The input that ended.
+    /// Returns the input that ended.
     pub fn input(&self) -> &InputId {
         match self {
             Self::Response(response) => &response.input,

@@ -1,12 +1,13 @@
-//! What a language model has written of a response that is not committed.
+//! Defines the record of a partial response: what a language model has written of it so far.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::{ConversationId, TenantId, TurnId};
 
-/// A record on the topic `partials`: a response while a language model writes it. **Not committed**: the
-/// outcome of the turn takes its place. A response may have other words, and any other outcome withdraws them.
+/// A record on the topic `partials`: a response while a language model writes it.
+/// **Not committed**: the outcome of the turn replaces it. The response may have other words; any
+/// other outcome withdraws them.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct PartialResponse {
     /// Version of this record.
@@ -18,6 +19,6 @@ pub struct PartialResponse {
     pub tenant_id: Option<TenantId>,
     /// The turn that is being answered.
     pub turn_id: TurnId,
-    /// All that is written so far. It replaces what an earlier record of the turn had.
+    /// All words written so far. They replace those of the turn's earlier records.
     pub text: String,
 }

@@ -1,4 +1,4 @@
-//! The sources that a turn asks, in order (UniMS-RAG).
+//! Defines a plan: the sources that a turn asks, in order (UniMS-RAG).
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -31,7 +31,7 @@ pub enum SourceKind {
 }
 
 impl SourceKind {
-    /// Its name in the configuration.
+    /// Returns its name in the configuration.
     pub fn name(self) -> &'static str {
         match self {
             Self::Graph => "graph",
@@ -42,7 +42,7 @@ impl SourceKind {
         }
     }
 
-    /// The operator that asks it.
+    /// Returns the operator that asks it.
     pub fn stage(self) -> Stage {
         match self {
             Self::Graph => Stage::FactRetrieval,
@@ -52,7 +52,7 @@ impl SourceKind {
         }
     }
 
-    /// Whom a persona describes; `None` for other kinds.
+    /// Returns the party that a persona describes; `None` for other kinds.
     pub fn describes(self) -> Option<Speaker> {
         match self {
             Self::UserPersona => Some(Speaker::User),

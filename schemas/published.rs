@@ -1,4 +1,4 @@
-//! The JSON Schemas that are published under `schemas/json/` and printed by
+//! Generates the JSON Schemas, which are published under `schemas/json/` and printed by
 //! `turnstream schema NAME`.
 
 use schemars::Schema;
@@ -14,7 +14,7 @@ pub struct Published {
 }
 
 impl Published {
-    /// The schema as in the committed file: pretty JSON with a final newline.
+    /// Returns the schema as in the committed file: pretty JSON with a final newline.
     pub fn text(&self) -> String {
         // A schema is a JSON value, so writing it to a string cannot fail.
         let mut text =
@@ -67,7 +67,7 @@ published! {
     "answer-selection", crate::SelectionAnswer, "what a language model answers fact selection";
 }
 
-/// The published schema of that name.
+/// Returns the published schema of that name.
 pub fn find(name: &str) -> Option<Published> {
     ALL.iter().copied().find(|schema| schema.name == name)
 }

@@ -1,4 +1,5 @@
-//! The rounds in which self-refinement made a response anew from other evidence (UniMS-RAG, algorithm 1).
+//! Defines the rounds in which self-refinement made a response anew from other evidence (UniMS-RAG,
+//! algorithm 1).
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -24,7 +25,7 @@ pub struct ScoredEvidence {
 pub struct RefinementRound {
     /// Its number, from 1.
     pub round: u32,
-    /// The draft that was put aside.
+    /// The text of the draft that was put aside.
     pub text: String,
     /// The evidence that the draft was made from, in its order.
     pub evidence: Vec<ScoredEvidence>,

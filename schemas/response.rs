@@ -1,5 +1,5 @@
-//! A response as it leaves on the `responses` topic, in brief for whoever shows it, and on the `traces`
-//! topic with everything that led to it.
+//! Defines a response, as it leaves on the `responses` topic (brief, for clients that show it) and
+//! on the `traces` topic (with everything that led to it).
 
 use std::collections::BTreeMap;
 
@@ -45,7 +45,8 @@ pub enum ConfidenceKind {
     LowestLogProbability,
     /// The mean relevance of the facts that a model-free response states, 0..=1.
     MeanRelevance,
-    /// The share of answers that were right on development data where the evidence fitted as well, 0..=1.
+    /// The share of right answers on development data among those whose evidence fitted as well,
+    /// 0..=1.
     AnswerPrecision,
 }
 
@@ -81,7 +82,7 @@ impl Action {
     pub const ALL: [Self; 5] =
         [Self::Answer, Self::Ask, Self::Decline, Self::HandOff, Self::Social];
 
-    /// The name in records and metrics.
+    /// Returns the name in records and metrics.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Answer => "answer",
@@ -103,8 +104,8 @@ pub struct KnowledgeState {
     pub offsets: BTreeMap<i32, i64>,
 }
 
-/// The response to one user turn. Where `brief` is true, the fields from `gate` on are absent, but for
-/// `model`, `degraded`, `metadata` and `extra`.
+/// The response to one user turn. Where `brief` is true, the fields from `gate` on are absent,
+/// except `model`, `degraded`, `metadata` and `extra`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Response {
     /// Version of this record.
@@ -131,8 +132,8 @@ pub struct Response {
     /// Why the conversation is handed over; present with the action `hand_off`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hand_off: Option<HandOffReason>,
-    /// The share of answers that were right on development data where the best evidence fitted as well
-    /// as here, 0..=1; absent if no reader judged the evidence.
+    /// The share of right answers on development data among those whose best evidence fitted as
+    /// well as here, 0..=1; absent if no reader judged the evidence.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub answer_precision: Option<Score>,
     /// The evidence that the words come from.
@@ -142,8 +143,8 @@ pub struct Response {
     /// the topic `traces` then has it, if responses are traced.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub brief: bool,
-    /// Which program, configuration, prompts, models and knowledge made it; a brief record has the digest of
-    /// all together.
+    /// The digests of the program, configuration, prompts, models and knowledge that made it; a
+    /// brief record has only the digest of all together.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub fingerprint: Option<Fingerprint>,
     /// Whether the turn needs knowledge.
@@ -183,7 +184,7 @@ pub struct Response {
     /// The language models that decided in earlier stages, by stage.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub models: BTreeMap<Stage, ModelUsed>,
-    /// Stages that failed, and without which the response was made, each with the reason.
+    /// The stages that failed and that the response was made without, each with the reason.
     pub degraded: Vec<Degraded>,
     /// Microseconds per stage. Left out in replays unless requested.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
@@ -203,7 +204,7 @@ impl Response {
     }
 }
 
-/// A response without what led to it: the record of `brief`, for whoever shows it.
+/// A response without what led to it, for clients that show it: a record whose `brief` is true.
 #[derive(Clone, Debug, Serialize)]
 pub struct BriefResponse<'a> {
     schema_version: u32,

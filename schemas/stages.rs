@@ -1,5 +1,5 @@
-//! The stages of the flow: one table, with a row for each stage, in flow order. All lists of stages (in
-//! records, configuration, prompts, metrics and output) come from it.
+//! Defines the stages of the flow in one table, with a row for each stage, in flow order. All lists
+//! of stages (in records, configuration, prompts, metrics and output) come from it.
 
 use std::fmt;
 
@@ -31,7 +31,7 @@ pub enum RecordPart {
     Candidates,
     /// The evidence with its selection.
     Evidence,
-    /// What the response does, and what it is to say.
+    /// The action of the response, and its words where the decision gives them.
     Decision,
     /// The attention of recalled entries.
     Attention,
@@ -49,7 +49,7 @@ pub struct StageRow {
     pub name: &'static str,
     /// Its name in one word, for narrow output.
     pub word: &'static str,
-    /// The values of `form` in its section; none if it decides in one way only.
+    /// The values of `form` in its section; empty if it decides in one way only.
     pub forms: &'static [&'static str],
     /// The dotted path of the configuration table that has its `prompted`; `None` if it asks no language
     /// model.
@@ -85,7 +85,7 @@ macro_rules! stages {
             /// All stages in flow order.
             pub const ALL: [Self; [$($name),*].len()] = [$(Self::$stage),*];
 
-            /// The table's row for this stage.
+            /// Returns the table's row for this stage.
             pub const fn row(self) -> StageRow {
                 match self {
                     $(Self::$stage => StageRow {
@@ -105,7 +105,7 @@ macro_rules! stages {
 }
 
 stages! {
-    /// Bytes to turns.
+    /// Converts bytes to turns, or to dead letters.
     Ingest {
         name: "ingest", word: "ingest", forms: [],
         prompted: None, on_failure: None, is_counted: false,
@@ -234,7 +234,7 @@ stages! {
 }
 
 impl Stage {
-    /// The stage's name in records, configuration and metrics.
+    /// Returns the stage's name in records, configuration and metrics.
     pub const fn name(self) -> &'static str {
         self.row().name
     }

@@ -11,8 +11,8 @@ pub fn is_steering(character: char) -> bool {
     turns || character.is_control()
 }
 
-/// A text on one line, without characters that [control the output](is_steering), cut after `characters`
-/// characters.
+/// Returns the text on one line, without characters that [control the output](is_steering), cut
+/// after `characters` characters.
 pub fn bounded_line(text: &str, characters: usize) -> String {
     let mut line = String::new();
     for word in text.split(|it: char| it.is_whitespace() || is_steering(it)) {

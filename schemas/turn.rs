@@ -1,4 +1,4 @@
-//! A turn as it arrives on the `turns` topic: one utterance of one speaker.
+//! Defines a turn as it arrives on the `turns` topic: one utterance of one speaker.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -8,7 +8,8 @@ use crate::ids::{
     ConversationId, EventTime, ResponseId, Scope, ScopeKind, TenantId, TurnId, UserId,
 };
 
-/// Fields that this version does not know. Kept, and carried to every output as `extra`.
+/// Fields that this version does not know. The engine keeps them and carries them to every output
+/// as `extra`.
 pub type Extra = Map<String, Value>;
 
 /// The speaker of an utterance.
@@ -83,7 +84,7 @@ pub(crate) fn first_version() -> u32 {
 }
 
 impl Turn {
-    /// A turn with the required fields only.
+    /// Makes a turn with the required fields only.
     pub fn new(conversation: &str, speaker: Speaker, text: &str) -> Self {
         Self {
             schema_version: crate::SCHEMA_VERSION,
@@ -103,7 +104,7 @@ impl Turn {
         }
     }
 
-    /// The scope of this turn; `None` if scopes are users and the turn names no user.
+    /// Returns the scope of this turn; `None` if scopes are users and the turn names no user.
     pub fn scope(&self, kind: ScopeKind) -> Option<Scope> {
         let id = match kind {
             ScopeKind::Conversation => self.conversation_id.as_str(),

@@ -1,10 +1,10 @@
-//! Views: counts over committed responses, histories and the knowledge, as the records of the compacted
-//! `views` topic.
+//! Defines views, the counts over committed responses, histories and the knowledge, as the records
+//! of the compacted `views` topic.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// What is counted.
+/// The name of a view.
 #[derive(
     Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema,
 )]
@@ -18,8 +18,8 @@ pub enum ViewName {
     RelationsUsed,
     /// By concept: the responses whose demand asks for it.
     ConceptsAsked,
-    /// By concept or word: the responses whose demand asked for it and found no fact. It is not counted
-    /// while the `knowledge` topic names it.
+    /// By concept or word: the responses whose demand asked for it and found no fact. A concept is
+    /// not counted while the `knowledge` topic names it.
     ConceptsMissing,
     /// By `scope#category`: the entries that a history holds in that category of its hierarchy.
     EntriesByCluster,
@@ -34,8 +34,8 @@ pub enum ViewName {
     HistorySizes,
     /// By action, and by `hand_off/reason`: the responses that do it.
     Actions,
-    /// By `waiting/reason` (with `/queue`, if one is configured) and by `agent`: the scopes that people hold,
-    /// or wait for people in.
+    /// By `waiting/reason` (with `/queue`, if one is configured) and by `agent`: the scopes that an
+    /// agent holds, or whose users wait for one.
     Holders,
     /// By the hour of event time in which the wait began, such as `2026-11-26T09:00Z`: the scopes that wait
     /// for an agent.
@@ -60,7 +60,7 @@ impl ViewName {
         Self::WaitingSince,
     ];
 
-    /// The name in records.
+    /// Returns the name in records.
     pub fn name(self) -> &'static str {
         match self {
             Self::FactsUsed => "facts_used",
@@ -87,9 +87,9 @@ impl ViewName {
 )]
 #[serde(deny_unknown_fields)]
 pub struct ViewKey {
-    /// What is counted.
+    /// The view.
     pub view: ViewName,
-    /// The partition of the responses or histories in which it is counted.
+    /// The partition of the counted responses or histories.
     pub partition: i32,
     /// The key that is counted, as the view defines it.
     pub key: String,

@@ -2,7 +2,7 @@
 
 use std::process::ExitCode;
 
-/// Turns make and drop many small values: docs/measurements/speed.md says what it is worth.
+/// Turns make and drop many small values: docs/measurements/speed.md has the gain.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 

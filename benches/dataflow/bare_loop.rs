@@ -1,4 +1,4 @@
-//! Timely with the exchanges and the loop of the engine and nothing else.
+//! Runs timely with the exchanges and the loop of the engine and nothing else.
 
 use std::rc::Rc;
 use std::sync::Mutex;
@@ -23,14 +23,14 @@ use timely::worker::Worker;
 
 use super::{PARTITIONS, Sent};
 
-/// A turn whose bytes nobody reads.
+/// A turn whose bytes are moved and never read.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Turn {
     conversation: u64,
     value: Vec<u8>,
 }
 
-/// The turns in batches of one partition, as the engine gets them.
+/// Returns the turns in batches of one partition, as the engine gets them.
 pub(crate) fn batches(records: &[Sent]) -> Vec<(usize, Vec<Turn>)> {
     let mut batches = Vec::new();
     for chunk in records.chunks(1_000) {
@@ -48,7 +48,7 @@ fn hash(key: &[u8]) -> u64 {
     hash.wrapping_mul(0x9E37_79B9_7F4A_7C15).rotate_left(29)
 }
 
-/// One pass: workers start, serve and end.
+/// Makes one pass: starts the workers, serves the turns and ends the workers.
 pub(crate) fn pass(workers: usize, in_flight: usize, batches: Vec<(usize, Vec<Turn>)>) {
     let (outlet, ended) = crossbeam_channel::unbounded::<Turn>();
     let (inlets, receivers): (Vec<_>, Vec<_>) =
@@ -84,7 +84,7 @@ pub(crate) fn pass(workers: usize, in_flight: usize, batches: Vec<(usize, Vec<Tu
     }
     drop(inlets);
     for (_, waker) in &wakers {
-        // One that has ended already needs no waking.
+        // A worker that has ended already needs no waking.
         let _ = waker.activate();
     }
     guards.join().into_iter().for_each(|worker| worker.expect("a clean end"));
@@ -158,7 +158,7 @@ fn inputs<'scope>(
     (stream, waker.expect("the source was built above"))
 }
 
-/// One turn of a conversation at a time; the others wait for its return.
+/// Passes on one turn of a conversation at a time; the others wait for its return.
 fn sequence<'scope>(
     turns: StreamVec<'scope, u64, Turn>,
     answers: StreamVec<'scope, u64, Turn>,
@@ -172,7 +172,7 @@ fn sequence<'scope>(
     let (finished, finished_stream) = builder.new_output();
     let (mut asked, mut finished) = (OutputBuilder::from(asked), OutputBuilder::from(finished));
     builder.build(move |_| {
-        // The turns that wait, where one is being answered.
+        // The waiting turns of each conversation with a turn that is being answered.
         let mut busy: FxHashMap<u64, VecDeque<Turn>> = FxHashMap::default();
         move |_| {
             let (mut asked, mut finished) = (asked.activate(), finished.activate());

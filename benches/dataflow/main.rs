@@ -1,14 +1,14 @@
-//! The dataflow without a model, beside a bare timely loop with the same exchanges.
+//! Measures the dataflow without a model, beside a bare timely loop with the same exchanges.
 //!
 //! Each iteration starts the workers, puts 10,000 turns of 1,000 conversations through, at most
-//! [`IN_FLIGHT`] at a time, and drains. What is compared:
+//! [`IN_FLIGHT`] at a time, and drains. The contenders:
 //!
 //! - `bare_loop`: source, exchange by conversation, one turn of a conversation at a time with
-//!   feedback, sink; it moves the same bytes and never looks at them.
-//! - `engine_gate_closed`: between the workers' inlets and outlets, with the generator that says
-//!   nothing, no facts and a gate that never passes: JSON in, history with its updates, the gate's
-//!   linking with nothing to find, JSON out. No log and no committer.
-//! - `engine`: the same with a gate that always passes, so that every stage is on the way.
+//!   feedback, sink; it moves the same bytes and never reads them.
+//! - `engine_gate_closed`: from the workers' inlets to their outlets, with the generator `none`, no
+//!   facts and a gate that never passes: JSON in, history with its updates, the gate's linking with
+//!   nothing to find, JSON out. No log and no committer.
+//! - `engine`: the same with a gate that always passes, so that turns go through every stage.
 //! - `engine_embedded_log`: the same as a process runs it, from an embedded log in memory into
 //!   transactions on it.
 //! - `engine_shipped_graph`: as `engine`, with the shipped graph, so that the stages do their work.
@@ -44,13 +44,14 @@ const CONVERSATIONS: usize = 1_000;
 const TURNS_EACH: usize = 10;
 const PARTITIONS: usize = 4;
 
-/// Turns in flight at most.
+/// The most turns in flight.
 const IN_FLIGHT: usize = 4_000;
 
 /// A turn as the log holds it: partition, key and value, in log order.
 type Sent = (usize, Vec<u8>, Vec<u8>);
 
-/// The conversations take turns; each says what users of the dialogues say.
+/// Returns the turns: the conversations speak in rotation, with the utterances of users in the
+/// dialogues.
 fn records(conversations: usize) -> Vec<Sent> {
     let turns = scenes::turns();
     let said: Vec<_> =
@@ -69,7 +70,7 @@ fn records(conversations: usize) -> Vec<Sent> {
         .collect()
 }
 
-/// What the consumer would hand to the workers, in batches of one partition.
+/// Returns the batches of one partition that the consumer would hand to the workers.
 fn batches(records: &[Sent]) -> Vec<(i32, Vec<Input>)> {
     let mut offsets = [0; PARTITIONS];
     let mut batches = Vec::new();
@@ -96,8 +97,8 @@ fn batches(records: &[Sent]) -> Vec<(i32, Vec<Input>)> {
     batches
 }
 
-/// The engine's dependencies: the generator that says nothing, and a gate that passes every turn (0) or
-/// none (1).
+/// Returns the engine's dependencies: the generator `none`, and a gate that passes every turn (0)
+/// or none (1).
 fn dependencies(graph: &Arc<Graph>, threshold: f64) -> Dependencies {
     let mut config = Config::default();
     config.generation.generator = Generator::None;
@@ -105,7 +106,7 @@ fn dependencies(graph: &Arc<Graph>, threshold: f64) -> Dependencies {
     Dependencies { timings: false, ..Dependencies::with_graph(config, Arc::clone(graph)) }
 }
 
-/// One pass of the workers over the batches.
+/// Makes one pass of the workers over the batches.
 fn pass(dependencies: &Dependencies, workers: usize, batches: Vec<(i32, Vec<Input>)>) {
     let (outlet, ended) = crossbeam_channel::unbounded();
     let workers = Workers::start(workers, dependencies, &outlet).expect("workers");
@@ -134,7 +135,7 @@ fn inputs_of(report: &Report) -> usize {
     }
 }
 
-/// A log that holds the records and will get no more.
+/// Returns a log that holds the records and gets no more.
 fn filled(records: &[Sent]) -> EmbeddedLog {
     let partitions = i32::try_from(PARTITIONS).expect("few");
     let config = EmbeddedConfig { partitions, ..EmbeddedConfig::default() };
@@ -162,7 +163,7 @@ fn serve_log(dependencies: &Dependencies, workers: usize, log: &EmbeddedLog) -> 
 fn dataflow(criterion: &mut Criterion) {
     let records = records(CONVERSATIONS);
     let turns = records.len() as u64;
-    // One fact that nobody names: a graph must not be empty to be a graph.
+    // One fact that no turn names, since a graph must not be empty.
     let nothing = Graph::from_facts([ImportedFact::new("xyzzy", "RelatedTo", "plugh", 1.0)]);
     let nothing = Arc::new(nothing);
     let (alone, closed) = (dependencies(&nothing, 0.0), dependencies(&nothing, 1.0));
@@ -182,7 +183,7 @@ fn dataflow(criterion: &mut Criterion) {
             bench.iter_batched(|| filled(&records), routine, BatchSize::PerIteration);
         });
     }
-    // Ten times fewer: this one works.
+    // Ten times fewer turns, since here the stages have work to do.
     let records = crate::records(CONVERSATIONS / 10);
     let dependencies = dependencies(&scenes::GRAPH, 0.0);
     group.throughput(Throughput::Elements(records.len() as u64));

@@ -1,9 +1,9 @@
-//! Language models in this process: tokens per second of a decoder with 33 million weights, and
-//! what remembering the beginnings of prompts saves.
+//! Measures language models in this process: tokens per second of a decoder with 33 million
+//! weights, and the time that keeping the beginnings of prompts saves.
 //!
-//! No criterion program, since a request is asked through the model's queue as stages ask it. The
-//! weights are drawn at random: what is computed does not depend on them. `compare.py` measures
-//! PyTorch on the same shape.
+//! This is no criterion program, since requests go through the model's queue as those of stages do.
+//! The weights are drawn at random: the amount of computation does not depend on them. `compare.py`
+//! measures PyTorch on the same shape.
 
 #![allow(clippy::print_stdout)]
 
@@ -30,7 +30,7 @@ const TOKENS: usize = 16_384;
 const PROMPT: usize = 512;
 /// Tokens of an answer.
 const ANSWER: usize = 64;
-/// Each figure is the median of so many.
+/// The number of rounds; each figure is their median.
 const ROUNDS: usize = 5;
 
 fn main() {
@@ -50,12 +50,12 @@ fn main() {
     }
 }
 
-/// Prints tokens per second of prompts and of answers, so many at once.
+/// Prints tokens per second of prompts and of answers, for `conversations` at once.
 fn rates(name: &str, config: &LocalConfig, conversations: usize) {
     let model = start("bench", config, DecoderMetrics::unread()).expect("a model");
     let prompts: Vec<String> = (0..conversations).map(|at| text(PROMPT, at)).collect();
     let ask = |max_tokens| median(|| all(&model, &prompts, max_tokens));
-    // Once, so that weights are packed.
+    // Ask once before measuring, so that weights are packed.
     all(&model, &prompts, 1);
     let (first, whole) = (ask(1), ask(1 + ANSWER));
     let prefill = (conversations * PROMPT) as f64 / first.as_secs_f64();
@@ -66,7 +66,7 @@ fn rates(name: &str, config: &LocalConfig, conversations: usize) {
     );
 }
 
-/// Prints how long ten turns of a conversation take with and without what is kept.
+/// Prints how long ten turns of a conversation take with and without kept beginnings of prompts.
 fn turns(config: &LocalConfig) {
     let conversation = |cache_bytes| {
         let config = LocalConfig { cache_bytes, ..config.clone() };
@@ -77,7 +77,7 @@ fn turns(config: &LocalConfig) {
         let started = Instant::now();
         for turn in 0..10 {
             history.push_str(&text(120, turn));
-            // The facts of a turn stand behind the history.
+            // The facts of a turn follow the history.
             let prompt = format!("{history}{}", text(80, 100 + turn));
             all(&model, &[prompt], 16);
         }
@@ -94,7 +94,7 @@ fn turns(config: &LocalConfig) {
     );
 }
 
-/// Asks all at once and waits for them.
+/// Asks all prompts at once, and returns the time until all are answered.
 fn all(model: &Arc<Generate>, prompts: &[String], max_tokens: usize) -> Duration {
     let started = Instant::now();
     let asked: Vec<_> = prompts
@@ -126,13 +126,13 @@ fn median(mut measure: impl FnMut() -> Duration) -> Duration {
     measured[ROUNDS / 2]
 }
 
-/// A text of so many letters, each of which is a token.
+/// Returns a text of `tokens` letters, each of which is a token.
 fn text(tokens: usize, seed: usize) -> String {
     let mut random = fastrand::Rng::with_seed(seed as u64);
     (0..tokens).map(|_| random.alphabetic()).collect()
 }
 
-/// A decoder with random weights and a letter for each of its tokens.
+/// Writes a decoder with random weights and a letter for each of its tokens.
 fn write(path: &Path, held: GgmlDType) {
     let mut random = fastrand::Rng::with_seed(33);
     let mut tensors: Vec<(String, QTensor)> = Vec::new();

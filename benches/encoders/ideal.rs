@@ -1,5 +1,5 @@
-//! How close the runtime comes to what its model could do at best: a dataflow of turns, each of
-//! which asks for one vector, over a model that takes 20 ms for a batch, however many are in it.
+//! Measures how close the runtime comes to the ideal rate of its model: a dataflow of turns, each
+//! of which asks for one vector, over a model that takes 20 ms for a batch of any size.
 
 use std::cell::Cell;
 use std::rc::Rc;
@@ -27,16 +27,16 @@ use turnstream_schemas::{
     EventTime, Fault, InputId, RequestId, Scope, Speaker, Stage, Turn, TurnId,
 };
 
-/// What a batch takes.
+/// The time that a batch takes.
 const BATCH_TIME: Duration = Duration::from_millis(20);
-/// Texts in a batch at most.
+/// The most texts in a batch.
 const BATCH: usize = 32;
-/// Threads that the model works on.
+/// The model's threads.
 const THREADS: usize = 2;
-/// Turns that go through.
+/// The number of turns.
 const TURNS: usize = 6_400;
 
-/// Takes its time and gives every text the same vector.
+/// An encoder that sleeps for [`BATCH_TIME`] and gives every text the same vector.
 struct Slow;
 
 impl Encoder for Slow {
@@ -59,7 +59,7 @@ impl Encoder for Slow {
     }
 }
 
-/// Puts the turns through and prints the share of the ideal rate that was reached.
+/// Puts the turns through, and prints the share of the ideal rate that they reached.
 pub(crate) fn report() {
     let limits = ModelsConfig {
         queue_requests: 4 * BATCH,
@@ -78,7 +78,7 @@ pub(crate) fn report() {
     );
 }
 
-/// Asks for one vector of each turn.
+/// Asks for one vector per turn.
 struct OneVector(Arc<Embed>);
 
 impl Decide for OneVector {
@@ -118,7 +118,7 @@ impl Decide for OneVector {
     }
 }
 
-/// The seconds from the first turn to the last answer.
+/// Returns the seconds from the first turn to the last answer.
 fn pass(worker: &mut Worker, model: Arc<Embed>) -> f64 {
     let (timers, awaited) = (Timers::default(), Awaited::default());
     let runner = StageRunner {
@@ -156,7 +156,7 @@ fn pass(worker: &mut Worker, model: Arc<Embed>) -> f64 {
     started.elapsed().as_secs_f64()
 }
 
-/// A turn of a conversation of its own.
+/// Returns a turn in a conversation of its own.
 fn context(offset: i64) -> TurnContext {
     let text = format!("turn {offset}");
     let turn_id = TurnId(offset.to_string());

@@ -1,7 +1,7 @@
-//! Sentence encoders and the runtime around them.
+//! Measures sentence encoders and the runtime around them.
 //!
 //! `encode` measures one thread of MiniLM on the fixed texts of `turnstream models bench`, by
-//! batch. MiniLM has to be there: `turnstream models pull minilm`.
+//! batch. It needs MiniLM: `turnstream models pull minilm`.
 //!
 //! `batches` puts turns through a dataflow that asks a model of 20 ms for each batch of up to 32,
 //! and prints the share of the ideal rate that the runtime reaches. No model is needed.

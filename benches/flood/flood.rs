@@ -1,5 +1,5 @@
-//! A flood on a real Kafka while the model is stalled: memory must not grow, the process must
-//! stay in its group, and once the model answers again, turns are served.
+//! Floods a real Kafka while the model is stalled: memory must not grow, the process must stay in
+//! its group, and once the model answers again, turns are served.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -16,16 +16,16 @@ use turnstream_ports::model::{Busy, GenerateRequest, Generated, Model, Reply};
 use crate::broker::Broker;
 use crate::memory::Resident;
 
-/// How long the flood lasts.
+/// Returns the length of the flood in seconds.
 pub(crate) fn seconds() -> u64 {
     let seconds = std::env::var("FLOOD_SECONDS");
     seconds.map_or(600, |text| text.parse().expect("a whole number"))
 }
 
-/// How often memory is looked at.
+/// The interval between measurements of memory.
 const LOOK: Duration = Duration::from_secs(10);
 
-/// How long the model answers again at the end.
+/// How long the model answers at the end.
 const CALM: Duration = Duration::from_secs(20);
 
 pub(crate) fn measure(broker: &Broker) {
@@ -37,14 +37,14 @@ pub(crate) fn measure(broker: &Broker) {
     assert!(engine.wait().expect("a child").success(), "the engine");
 }
 
-/// Keeps every request for ever, until it is told to answer.
+/// A model that keeps every request unanswered until it is told to answer.
 #[derive(Default)]
 struct Stalled {
     answers: AtomicBool,
     kept: std::sync::Mutex<Vec<Reply<Generated>>>,
 }
 
-/// Requests that the model holds at most, as a queue would.
+/// The most requests that the model holds, like a queue.
 const HELD: usize = 256;
 
 impl Stalled {
@@ -87,7 +87,7 @@ impl Model<GenerateRequest, Generated> for Stalled {
 pub(crate) fn serve(bootstrap: &str) {
     let mut config = Config::default();
     config.generation.form = GenerationForm::Prompted;
-    // Longer than the flood: nothing ends by a timeout either.
+    // Longer than the flood, so that no request ends by a timeout.
     config.generation.prompted.call.timeout_ms = seconds() * 10_000;
     let log = KafkaConfig {
         bootstrap_servers: bootstrap.to_owned(),

@@ -1,30 +1,30 @@
-//! What a flood on a real Kafka does to memory while the model never answers.
+//! Measures what a flood on a real Kafka does to memory while the model never answers.
 //!
 //! ```sh
 //! cargo bench --bench flood                     # ten minutes
 //! FLOOD_SECONDS=60 cargo bench --bench flood
 //! ```
 //!
-//! Sends turns as fast as a broker takes them to an engine whose model is stalled ([`flood`]), and prints
-//! its memory every ten seconds. Asserts only that what was measured is what was meant. Numbers are in
-//! benches/README.md.
+//! Sends more turns than any engine serves to one whose model is stalled ([`flood`]), and prints
+//! its memory every ten seconds. Asserts only that the measurement took place as intended. Numbers
+//! are in benches/README.md.
 
-#![allow(clippy::print_stdout)] // Numbers are what it is for.
+#![allow(clippy::print_stdout)] // The benchmark prints its numbers.
 
 use std::process::{Child, Command};
 
-#[allow(dead_code)] // The tests' broker can do more than is needed here.
+#[allow(dead_code)] // This benchmark does not use all of the tests' broker.
 #[path = "../../tests/it/broker.rs"]
 mod broker;
 mod flood;
-#[allow(dead_code)] // Peaks are the other measurement's.
+#[allow(dead_code)] // Only the other benchmark measures peaks.
 #[path = "../restore/memory.rs"]
 mod memory;
 mod turns;
 
-/// Names the part of a measurement to a process that is to do it.
+/// The variable that tells a child process its part of the measurement.
 const PART: &str = "FLOOD_PART";
-/// Tells it where the broker is.
+/// The variable that tells it the broker's address.
 const BOOTSTRAP: &str = "FLOOD_BOOTSTRAP";
 
 fn main() {

@@ -1,4 +1,4 @@
-//! Turns on the topic: as many as the broker takes for some time.
+//! Sends turns to the topic, at a fixed rate for some time.
 
 use std::time::{Duration, Instant};
 
@@ -8,10 +8,10 @@ use rdkafka::producer::{BaseProducer, BaseRecord, Producer as _};
 
 pub(crate) const PARTITIONS: i32 = 8;
 
-/// Conversations that take turns.
+/// The conversations, which speak in rotation.
 const CONVERSATIONS: usize = 10_000;
 
-/// Turns a second of a flood: more than any engine here serves, and not more than a disk holds.
+/// Turns per second of a flood: more than any engine here serves, and not more than a disk holds.
 const FLOOD_PER_SECOND: u64 = 3_000;
 
 const TEXTS: [&str; 4] = [
@@ -53,7 +53,7 @@ impl Sender {
     }
 }
 
-/// Sends turns for so long.
+/// Sends turns for `seconds`.
 pub(crate) fn flood(bootstrap: &str, seconds: u64) {
     let sender = Sender::new(bootstrap);
     let begun = Instant::now();

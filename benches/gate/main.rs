@@ -1,11 +1,12 @@
-//! The learned gate: turns a second at 64, 128 and 256 words of context, on one thread and on two,
-//! alone and in batches, beside what the machine's matrix product could do of the same arithmetic.
+//! Measures the learned gate: turns per second at 64, 128 and 256 words of context, on one thread
+//! and on two, alone and in batches, beside the rate that the machine's matrix products allow for
+//! the same arithmetic.
 //!
 //! ```text
 //! cargo bench --bench gate
 //! ```
 //!
-//! No criterion program for the rates, since threads are measured side by side.
+//! Criterion does not measure the rates, since threads are measured side by side.
 
 #![allow(clippy::print_stdout)]
 
@@ -63,7 +64,7 @@ fn main() {
     }
 }
 
-/// Turns a second of a function that says how many it did.
+/// Returns turns per second of a function that returns how many turns it processed.
 fn rate(threads: usize, each: impl Fn(usize) -> usize + Sync) -> f64 {
     let run = || {
         let (begun, mut done, mut at) = (Instant::now(), 0, 0);
@@ -80,7 +81,7 @@ fn rate(threads: usize, each: impl Fn(usize) -> usize + Sync) -> f64 {
     })
 }
 
-/// Operations of the products and of attention in one turn of so many tokens.
+/// Returns the operations of the products and of attention in one turn of `tokens` tokens.
 fn operations(shape: &NetworkShape, tokens: f64) -> f64 {
     let (width, wide) = (shape.width as f64, shape.feed_forward as f64);
     let layer = tokens * width * (4.0 * width + 2.0 * wide) + 2.0 * tokens * tokens * width;
@@ -88,7 +89,7 @@ fn operations(shape: &NetworkShape, tokens: f64) -> f64 {
     2.0 * (shape.layers as f64 * layer + tokens * 256.0 * width)
 }
 
-/// Operations a second of products of 128 rows, as wide as the encoder, on one thread.
+/// Returns operations per second of products of 128 rows, as wide as the encoder, on one thread.
 fn matrix_rate(shape: &NetworkShape) -> f64 {
     let (rows, inputs, outputs) = (128, shape.width, shape.feed_forward);
     let (a, b) = (vec![0.5_f32; rows * inputs], vec![0.25_f32; inputs * outputs]);
@@ -128,7 +129,7 @@ fn matrix_rate(shape: &NetworkShape) -> f64 {
     (2 * rows * inputs * outputs) as f64 * times as f64 / begun.elapsed().as_secs_f64()
 }
 
-/// A dialogue of about so many words, of ours.
+/// Returns a dialogue of about `words` words, in our own words.
 fn turn(words: usize, seed: u64) -> LabelledTurn {
     const SAID: [&str; 6] = [
         "I am looking for a quiet room near the river with breakfast included.",

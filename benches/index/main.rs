@@ -1,5 +1,6 @@
-//! Vector search: arroy's trees beside the exact scan, all items and filtered, at 10,000 and
-//! 100,000 vectors: recall@10 against the scan, build time and size, then latencies by criterion.
+//! Measures vector search: arroy's trees beside the exact scan, all items and filtered, at 10,000
+//! and 100,000 vectors: recall@10 against the scan, build time and size, then latencies by
+//! criterion.
 //!
 //! ```text
 //! cargo bench --bench index
@@ -7,7 +8,7 @@
 //! ```
 //!
 //! The vectors are those of facts of the shipped pack, evenly spread over it, by the shipped static
-//! table; searched for are our own utterances (`models bench` has the same).
+//! table; the queries are our own utterances, the same as in `models bench`.
 
 #![allow(clippy::print_stdout)]
 
@@ -28,7 +29,7 @@ use turnstream_sources::knowledge;
 
 const QUERIES: usize = 100;
 const LIMIT: usize = 10;
-/// Every so many items pass the filter.
+/// The filters by name; every n-th item passes.
 const FILTERS: [(&str, u32); 3] = [("50 %", 2), ("10 %", 10), ("0.1 %", 1000)];
 
 fn main() {
@@ -114,7 +115,7 @@ fn latencies(
     group.finish();
 }
 
-/// The share of what the scan finds that the trees find, too.
+/// Returns the share of the scan's results that the trees find, too.
 fn recall(scan: &Scan, trees: &Trees, queries: &[Vec<f32>], candidates: Option<&[u32]>) -> f64 {
     let (mut found, mut all) = (0, 0);
     for query in queries {
@@ -126,7 +127,7 @@ fn recall(scan: &Scan, trees: &Trees, queries: &[Vec<f32>], candidates: Option<&
     found as f64 / all.max(1) as f64
 }
 
-/// Vectors of facts to hold, and of utterances to search for.
+/// Returns vectors of facts to hold, and of utterances to search for.
 fn vectors(count: u32) -> (Vec<Vec<f32>>, Vec<Vec<f32>>) {
     let table = StaticTable::shipped().expect("the shipped table");
     let graph = knowledge::open(knowledge::PACK_LOCATION).expect("the shipped pack");
@@ -148,7 +149,7 @@ fn vectors(count: u32) -> (Vec<Vec<f32>>, Vec<Vec<f32>>) {
 fn environment(folder: &Path) -> (Env<WithoutTls>, TreeTable) {
     let mut options = EnvOpenOptions::new().read_txn_without_tls();
     options.map_size(8 << 30).max_dbs(1);
-    // SAFETY: the folder is new, and nobody else's.
+    // SAFETY: the folder is new, and nothing else opens it.
     let env = unsafe { options.open(folder) }.expect("an environment");
     let txn = env.write_txn().expect("a transaction");
     let made = env.create_databases_and_commit(txn, |databases, txn| {

@@ -1,4 +1,4 @@
-//! Who else answers: a hash map of adjacency lists, and SQLite with indexes.
+//! Implements the contenders: a hash map of adjacency lists, and SQLite with indexes.
 
 use rusqlite::{Connection, params};
 use rustc_hash::FxHashMap;
@@ -40,7 +40,7 @@ fn ends(demand: &DemandedConcepts) -> (Vec<ConceptId>, Vec<ConceptId>) {
     (demand.queries.keys().copied().collect(), demand.topics.keys().copied().collect())
 }
 
-/// A database in memory, with an index for each way of asking.
+/// A database in memory, with an index for each kind of look-up.
 pub(crate) struct Sqlite(Connection);
 
 const FORESEEN: &str = "SELECT relation, source, weight FROM facts

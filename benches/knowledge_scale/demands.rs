@@ -1,5 +1,4 @@
-//! What is looked up, and what changes: drawn from the graph by a seed, so that every contender
-//! gets the same.
+//! Draws look-ups and changes from the graph by a seed, so that every contender gets the same.
 
 use std::collections::BTreeMap;
 
@@ -7,15 +6,15 @@ use turnstream_knowledge::{Change, ConceptId, Fact, Graph, Upsert};
 use turnstream_operators::fact_retrieval::DemandedConcepts;
 use turnstream_schemas::FactKey;
 
-/// Queries of a demand, and topics.
+/// The number of queries of a demand, and of topics.
 pub(crate) const DEMANDED: usize = 8;
-/// Of each, so many are among the [`HUBS`] concepts with the most facts.
+/// How many of each are among the [`HUBS`] concepts with the most facts.
 const FROM_HUBS: usize = 2;
 const HUBS: usize = 100;
-/// Every so many facts of the graph one is kept to draw from.
+/// One in this many facts of the graph is kept to draw from.
 const KEPT: usize = 7;
 
-/// Facts of a graph to draw from: a concept comes as often as it has facts.
+/// Facts of a graph to draw from: a concept occurs as often as it has facts.
 pub(crate) struct Draw<'g> {
     graph: &'g Graph,
     facts: Vec<Fact>,
@@ -52,13 +51,13 @@ impl<'g> Draw<'g> {
         concepts
     }
 
-    /// 8 queries and 8 topics, hubs among them, the others as likely as they have facts.
+    /// Draws 8 queries and 8 topics, hubs among them; the others are as likely as they have facts.
     pub(crate) fn demand(&mut self) -> DemandedConcepts {
         DemandedConcepts { queries: self.concepts(), topics: self.concepts() }
     }
 
-    /// Half of them take a fact of the graph back, half insert one between concepts that have
-    /// facts, every tenth of these about a concept that the graph does not have.
+    /// Draws changes. Half of them take back a fact of the graph; half insert one between concepts
+    /// that have facts, every tenth of these about a concept that the graph does not have.
     pub(crate) fn changes(&mut self, count: usize) -> Vec<Change> {
         (0..count).map(|at| self.change(at)).collect()
     }

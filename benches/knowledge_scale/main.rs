@@ -1,9 +1,10 @@
-//! Look-ups on a graph of ConceptNet's full size, with no, 10,000 and 100,000 live changes beside
-//! it, on one worker and on two; next to adjacency lists in a hash map, and to SQLite.
+//! Measures look-ups on a graph of ConceptNet's full size, with no, 10,000 and 100,000 live changes
+//! beside it, on one worker and on two; next to adjacency lists in a hash map, and to SQLite.
 //!
-//! A demand has 8 queries and 8 topics, hubs among them. `foreseen` are the facts between them in
-//! both directions, `both_sets` what fact retrieval does: foreseen and unforeseen facts, hubs cut.
-//! The others' second look-up is the neighbours alone, not sorted, not told apart: less work.
+//! A demand has 8 queries and 8 topics, hubs among them. `foreseen` looks up the facts between them
+//! in both directions; `both_sets` does what fact retrieval does: foreseen and unforeseen facts,
+//! hubs cut. The second look-up of the others returns the neighbours alone, neither sorted nor told
+//! apart, which is less work.
 //!
 //! Criterion gives means; the tables before them give p50 and p99 of single look-ups. The graph is
 //! made once and kept in the target folder; `TURNSTREAM_SCALE_SNAPSHOT` names another.
@@ -31,9 +32,9 @@ use demands::Draw;
 const DEMANDS: usize = 1_000;
 /// Look-ups in a table's row.
 const LOOKUPS: usize = 20_000;
-/// SQLite's are few: it is slow.
+/// SQLite's look-ups: few, since it is slow.
 const SQLITE_LOOKUPS: usize = 2_000;
-/// Live changes of the rows.
+/// The numbers of live changes, one for each row.
 const CHANGES: [usize; 3] = [0, 10_000, 100_000];
 
 fn main() {
@@ -54,15 +55,15 @@ fn main() {
     means(graph, demands);
 }
 
-/// A look-up, and how many facts it gives.
+/// A look-up, which returns the number of facts that it found.
 type LookUp = fn(View<'_>, &DemandedConcepts) -> usize;
 
-/// The strongest facts that a concept gives in each direction.
+/// Returns how many of a concept's strongest facts are taken in each direction.
 fn most() -> usize {
     FactRetrievalConfig::default().max_neighbours_per_concept as usize
 }
 
-/// The graph of full size.
+/// Returns the graph of full size.
 fn graph() -> Graph {
     if let Some(path) = std::env::var_os("TURNSTREAM_SCALE_SNAPSHOT") {
         return Graph::open(Path::new(&path)).expect("the snapshot");
@@ -94,7 +95,7 @@ fn both_sets(view: View<'_>, demand: &DemandedConcepts) -> usize {
     foreseen.len() + unforeseen.len()
 }
 
-/// Times single look-ups and gives their row of the table.
+/// Times single look-ups, and returns their row of the table.
 fn row(
     demands: &[DemandedConcepts],
     count: usize,
@@ -113,7 +114,7 @@ fn row(
     format!("{:>10.1}{:>10.1}{:>10.1}", at(50), at(99), facts as f64 / count as f64)
 }
 
-/// The hash map and SQLite, on the graph as it is.
+/// Measures the hash map and SQLite, on the graph without changes.
 fn others(graph: &Graph, demands: &[DemandedConcepts]) {
     let maps = HashMaps::of(graph);
     let sqlite = Sqlite::of(graph).expect("a database");
@@ -134,7 +135,7 @@ fn others(graph: &Graph, demands: &[DemandedConcepts]) {
     eprintln!("{:<34}{}", "SQLite, neighbours", row(demands, SQLITE_LOOKUPS, of_sqlite));
 }
 
-/// The knowledge of a worker with so many live changes.
+/// Returns the knowledge of a worker with `changes` live changes.
 fn learned(worker: &mut Worker, graph: &Arc<Graph>, changes: usize) -> Knowledge {
     let knowledge = Knowledge::new(Arc::clone(graph), Phrasings::default());
     let (inlet, inbox) = crossbeam_channel::unbounded();
@@ -143,7 +144,7 @@ fn learned(worker: &mut Worker, graph: &Arc<Graph>, changes: usize) -> Knowledge
     if worker.index() == 0 {
         let mut changes = Draw::new(graph, 2).changes(changes);
         let mut sent = 0;
-        // As they come from a topic: in batches, and the last ones one by one.
+        // In batches, as from a topic; the last ones are small.
         while !changes.is_empty() {
             let batch = if changes.len() > 500 { 500 } else { 10 };
             let rest = changes.split_off(batch.min(changes.len()));
@@ -189,7 +190,7 @@ fn on_workers(
     }
 }
 
-/// Criterion's means, one worker.
+/// Measures criterion's means, on one worker.
 fn means(graph: Arc<Graph>, demands: Arc<Vec<DemandedConcepts>>) {
     timely::execute_directly(move |worker| {
         let mut criterion = Criterion::default()

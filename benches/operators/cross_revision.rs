@@ -1,4 +1,4 @@
-//! Cross revision: queries and topics repair each other.
+//! Measures cross revision: queries and topics repair each other.
 
 use std::hint::black_box;
 
@@ -7,7 +7,7 @@ use turnstream_operators::cross_revision::{CrossRevisionConfig, revise};
 
 use crate::scenes;
 
-/// One iteration is every user turn of the dialogues.
+/// Serves every user turn of the dialogues in one iteration.
 pub(crate) fn bench(criterion: &mut Criterion) {
     let turns = scenes::half_demanded();
     let config = CrossRevisionConfig::default();

@@ -1,4 +1,4 @@
-//! Fact retrieval: both sets, ranked and cut.
+//! Measures fact retrieval: both sets, ranked and cut.
 
 use std::hint::black_box;
 
@@ -7,7 +7,7 @@ use turnstream_operators::fact_retrieval::{FactRetrievalConfig, Likeness, retrie
 
 use crate::scenes;
 
-/// One iteration is every user turn of the dialogues.
+/// Serves every user turn of the dialogues in one iteration.
 pub(crate) fn bench(criterion: &mut Criterion) {
     let turns = scenes::demanded();
     let config = FactRetrievalConfig::default();

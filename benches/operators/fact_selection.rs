@@ -1,4 +1,4 @@
-//! Fact selection: up to twenty facts, diverse.
+//! Measures fact selection: up to twenty facts, diverse.
 
 use std::hint::black_box;
 
@@ -7,7 +7,7 @@ use turnstream_operators::fact_selection::{FactSelectionConfig, select};
 
 use crate::scenes;
 
-/// One iteration is every user turn of the dialogues.
+/// Serves every user turn of the dialogues in one iteration.
 pub(crate) fn bench(criterion: &mut Criterion) {
     let turns = scenes::retrieved();
     let config = FactSelectionConfig::default();

@@ -1,4 +1,4 @@
-//! The gate: linking the dialogue's concepts, features, decision.
+//! Measures the gate: linking the dialogue's concepts, features, decision.
 
 use std::hint::black_box;
 
@@ -7,7 +7,7 @@ use turnstream_operators::gate::GateConfig;
 
 use crate::scenes;
 
-/// One iteration is every user turn of the dialogues.
+/// Serves every user turn of the dialogues in one iteration.
 pub(crate) fn bench(criterion: &mut Criterion) {
     let turns = scenes::contexts();
     let config = GateConfig::default();

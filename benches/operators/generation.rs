@@ -1,4 +1,4 @@
-//! Generation: the realiser beside the generator that says nothing.
+//! Measures generation: the realiser beside the generator `none`.
 
 use std::hint::black_box;
 
@@ -7,7 +7,7 @@ use turnstream_operators::generation::{GenerationConfig, Generator, generate};
 
 use crate::scenes;
 
-/// One iteration is every user turn of the dialogues.
+/// Serves every user turn of the dialogues in one iteration.
 pub(crate) fn bench(criterion: &mut Criterion) {
     let turns = scenes::grounded();
 

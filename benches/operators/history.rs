@@ -1,5 +1,5 @@
-//! History: recall for a query, and the update with its clusters, chains and eviction, in full
-//! histories of four sizes; by words alone, and with vectors that are there already.
+//! Measures history: recall for a query, and the update with its clusters, chains and eviction, in
+//! full histories of four sizes; by words alone, and with precomputed vectors.
 
 use std::collections::HashMap;
 use std::hint::black_box;
@@ -15,13 +15,13 @@ use turnstream_schemas::{EventTime, HistoryEntry, InputId, SCHEMA_VERSION, Scope
 
 use crate::scenes;
 
-/// Entries held: from the default to more than is planned for.
+/// The numbers of held entries, from the default to more than planned for.
 const SIZES: [usize; 4] = [64, 256, 1_024, 4_096];
 
-/// What is answered to everything.
+/// The response to every turn.
 const RESPONSE: &str = "So it is, and that is what it is for.";
 
-/// Gives the vectors that the static table gave before, so that what is measured is the history.
+/// Vectors that the static table gave beforehand, so that only the history is measured.
 struct Precomputed {
     table: Arc<StaticTable>,
     vectors: HashMap<String, Vec<f32>>,
@@ -59,8 +59,8 @@ impl Encoder for Precomputed {
     }
 }
 
-/// One iteration of `recall` recalls for every user turn of the dialogues; one of `update` adds
-/// an entry to a full history, which evicts one.
+/// Recalls for every user turn of the dialogues in one iteration of `recall`; adds an entry to a
+/// full history, which evicts one, in one of `update`.
 pub(crate) fn bench(criterion: &mut Criterion) {
     let turns: Vec<_> =
         scenes::turns().into_iter().filter(|turn| turn.speaker == Speaker::User).collect();

@@ -1,4 +1,4 @@
-//! Ingest: bytes to turns, and to dead letters, through the operator on one worker.
+//! Measures ingest: bytes to turns, and to dead letters, through the operator on one worker.
 
 use criterion::{BatchSize, BenchmarkId, Criterion, Throughput};
 use timely::WorkerConfig;
@@ -13,7 +13,7 @@ use turnstream_operators::ingest::{Input, InputRecord, TurnsConfig, ingest};
 
 use crate::scenes;
 
-/// One iteration is every record of the dialogues, or every one of them cut short.
+/// Ingests every record of the dialogues in one iteration, or every record cut short.
 pub(crate) fn bench(criterion: &mut Criterion) {
     let whole: Vec<Vec<u8>> =
         scenes::DIALOGUES.lines().map(|line| line.as_bytes().to_vec()).collect();

@@ -1,5 +1,5 @@
-//! One bench for each stage, over the user turns of the dialogues in `benches/dialogues.jsonl` and
-//! the shipped graph. One iteration serves every turn once; rates are turns a second.
+//! Measures each stage over the user turns of the dialogues in `benches/dialogues.jsonl` and the
+//! shipped graph. One iteration serves every turn once; rates are turns per second.
 //!
 //! ```text
 //! cargo bench --bench operators                  # all stages

@@ -1,4 +1,4 @@
-//! Query production: explicit and implicit queries.
+//! Measures query production: explicit and implicit queries.
 
 use std::hint::black_box;
 
@@ -7,7 +7,7 @@ use turnstream_operators::query_production::{QueryProductionConfig, produce};
 
 use crate::scenes;
 
-/// One iteration is every user turn of the dialogues.
+/// Serves every user turn of the dialogues in one iteration.
 pub(crate) fn bench(criterion: &mut Criterion) {
     let turns = scenes::gated();
     let config = QueryProductionConfig::default();

@@ -1,4 +1,5 @@
-//! Whole-graph search: what an utterance costs that names no concept of the shipped graph.
+//! Measures whole-graph search: the cost of an utterance that names no concept of the shipped
+//! graph.
 
 use std::hint::black_box;
 
@@ -8,7 +9,7 @@ use turnstream_knowledge::search::{SearchConfig, search};
 
 use crate::scenes::GRAPH;
 
-/// Utterances by what is found for them.
+/// Utterances, each named by what the search finds for it, with the most mentions that it may find.
 const UTTERANCES: [(&str, &str, usize); 4] = [
     ("a slip of the pen", "Is there an umbrela?", 1),
     ("a compound", "It was the bridegroom.", 1),
@@ -22,7 +23,7 @@ const UTTERANCES: [(&str, &str, usize); 4] = [
     ),
 ];
 
-/// One iteration is one utterance.
+/// Searches for one utterance in one iteration.
 pub(crate) fn bench(criterion: &mut Criterion) {
     let config = SearchConfig::default();
     let mut group = criterion.benchmark_group("operators/search");

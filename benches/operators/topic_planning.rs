@@ -1,4 +1,4 @@
-//! Topic planning: maintained and extended topics.
+//! Measures topic planning: maintained and extended topics.
 
 use std::hint::black_box;
 
@@ -7,7 +7,7 @@ use turnstream_operators::topic_planning::{TopicPlanningConfig, plan};
 
 use crate::scenes;
 
-/// One iteration is every user turn of the dialogues.
+/// Serves every user turn of the dialogues in one iteration.
 pub(crate) fn bench(criterion: &mut Criterion) {
     let turns = scenes::gated();
     let config = TopicPlanningConfig::default();

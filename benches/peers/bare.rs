@@ -1,6 +1,6 @@
-//! The bench's task as a bare loop over librdkafka: the latest six turns of a conversation in memory, a
-//! response and a changelog record for each turn, in transactions. No restoring, no rebalance, no second
-//! thread: the least that the task can cost.
+//! Does the benchmark's task in a bare loop over librdkafka: the latest six turns of a conversation
+//! in memory, a response and a changelog record for each turn, in transactions. No restoring, no
+//! rebalance, no second thread: the least that the task can cost.
 
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
@@ -14,7 +14,7 @@ use turnstream_engine::commit::CommitConfig;
 
 const KEPT: usize = 6;
 
-/// Serves until it is killed.
+/// Serves until the process is killed.
 pub(crate) fn serve(bootstrap: &str, prefix: &str, turns: &str) {
     let commit = CommitConfig::default();
     let consumer: BaseConsumer = ClientConfig::new()
@@ -84,7 +84,7 @@ pub(crate) fn serve(bootstrap: &str, prefix: &str, turns: &str) {
         if taken == 0 {
             continue;
         }
-        // The client's own flush looks only ten times a second.
+        // The client's own flush polls only ten times a second.
         while producer.flush(Duration::ZERO).is_err() {
             producer.poll(Duration::from_millis(1));
         }

@@ -1,10 +1,10 @@
-//! Who does the task, and how each is started.
+//! Starts the programs that do the task.
 
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
-/// Tells this program that it is the bare loop: the bootstrap address, its prefix and the topic of turns, with
-/// spaces between.
+/// The variable that makes this program the bare loop: the bootstrap address, its prefix and the
+/// topic of turns, separated by spaces.
 pub(crate) const BARE: &str = "PEERS_BARE";
 
 /// A program that does the task.
@@ -14,12 +14,12 @@ pub(crate) enum Contender {
     Bare,
     /// Kafka Streams, its state in memory.
     Streams,
-    /// turnstream with the gate closed, recall by recency and no encoder: what the others do, and restoring,
-    /// checking and eviction besides.
+    /// turnstream with the gate closed, recall by recency and no encoder: the work of the others,
+    /// and restoring, checking and eviction besides.
     ClosedRecency,
-    /// turnstream with the gate closed, and the history as it ships.
+    /// turnstream with the gate closed, and the history as shipped.
     Closed,
-    /// turnstream as it ships.
+    /// turnstream as shipped.
     AsShipped,
 }
 
@@ -38,8 +38,9 @@ impl Contender {
         }
     }
 
-    /// The topics of ours that it writes to, without the prefix, each with its records for a turn. The
-    /// changelog of Kafka Streams has a name of its own; our history has an entry and its scope's record.
+    /// Returns the topics of ours that it writes to, without the prefix, each with its records for
+    /// a turn. The changelog of Kafka Streams has a name of its own; our history has an entry and
+    /// its scope's record.
     pub(crate) fn topics(self) -> &'static [(&'static str, usize)] {
         match self {
             Bare => &[("responses", 1), ("history", 1)],
@@ -50,7 +51,7 @@ impl Contender {
         }
     }
 
-    /// Keys of its configuration.
+    /// Returns the keys of its configuration.
     fn config(self) -> &'static str {
         match self {
             Bare | Streams | AsShipped => "",
@@ -62,7 +63,7 @@ impl Contender {
         }
     }
 
-    /// Starts it on a topic of turns; what it writes has names with a prefix.
+    /// Starts it on a topic of turns; the names of everything that it writes begin with `prefix`.
     pub(crate) fn start(self, site: &Site<'_>, prefix: &str, turns: &str) -> Child {
         let mut command = match self {
             Bare => {
@@ -103,7 +104,7 @@ impl Contender {
 /// This bench's folder.
 const HERE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/benches/peers");
 
-/// What contenders share.
+/// The environment that contenders share.
 pub(crate) struct Site<'a> {
     pub(crate) bootstrap: &'a str,
     /// The jars of Kafka Streams.
@@ -112,7 +113,8 @@ pub(crate) struct Site<'a> {
     pub(crate) folder: &'a Path,
 }
 
-/// Copies the jars of Kafka Streams beside the build, once. `None`, said loudly, where Maven is not there.
+/// Copies the jars of Kafka Streams beside the build, once. Prints a warning and returns `None` if
+/// Maven is missing.
 pub(crate) fn jars() -> Option<PathBuf> {
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("peers-jars");
     if folder.join("complete").is_file() {

@@ -1,5 +1,6 @@
-//! The same work by turnstream, by Kafka Streams and by a bare loop, on one Kafka: keyed by conversation, the
-//! latest turns as state, a response and a changelog record for each turn, exactly once.
+//! Measures the same work by turnstream, by Kafka Streams and by a bare loop, on one Kafka: keyed
+//! by conversation, the latest turns as state, a response and a changelog record for each turn,
+//! exactly once.
 //!
 //! ```sh
 //! cargo bench --bench peers                       # turns that wait on the topic, three rounds
@@ -8,12 +9,12 @@
 //! PEERS_ROUNDS=1 PEERS_TURNS=20000 cargo bench --bench peers
 //! ```
 //!
-//! Contenders take turns within a round, so that what else the machine does meets all of them. A rate is over
-//! the last nine tenths of the turns, from the first that is visible to a reader of committed records to the last;
-//! the processor time is that of the contender's process alone. Figures are in docs/measurements/speed.md. Asserts
-//! only that every turn has its response.
+//! Contenders alternate within a round, so that other load of the machine affects all of them. A
+//! rate is over the last nine tenths of the turns, from the first that is visible to a reader of
+//! committed records to the last; the processor time is that of the contender's process alone.
+//! Figures are in docs/measurements/speed.md. Asserts only that every turn has its response.
 
-#![allow(clippy::print_stdout)] // Numbers are what it is for.
+#![allow(clippy::print_stdout)] // The benchmark prints its numbers.
 
 use std::collections::HashMap;
 use std::sync::Mutex;
@@ -23,7 +24,7 @@ use rdkafka::ClientConfig;
 use rdkafka::producer::{BaseProducer, BaseRecord, Producer as _};
 
 mod bare;
-#[allow(dead_code)] // The tests' broker can do more than is needed here.
+#[allow(dead_code)] // This benchmark does not use all of the tests' broker.
 #[path = "../../tests/it/broker.rs"]
 mod broker;
 mod contenders;
@@ -36,11 +37,12 @@ use watch::{Watch, latencies, usage};
 const PARTITIONS: i32 = 8;
 /// Turns of a conversation.
 const LENGTH: usize = 6;
-/// Turns a second where latencies are measured, and for how many seconds: those before are not counted.
+/// Turns per second where latencies are measured: for `WARM_SECONDS` that do not count, then for
+/// `SECONDS`.
 const RATE: usize = 500;
 const WARM_SECONDS: usize = 10;
 const SECONDS: usize = 30;
-/// What users say.
+/// The dialogues whose user turns are sent.
 const DIALOGUES: &str = include_str!("../dialogues.jsonl");
 
 fn main() {
@@ -101,12 +103,12 @@ fn main() {
     }
 }
 
-/// What one run of a contender came to; what was not measured is 0.
+/// The result of one run of a contender; a figure that was not measured is 0.
 #[derive(Default)]
 struct Run {
-    /// Turns a second.
+    /// Turns per second.
     rate: f64,
-    /// Turns for each second of the process's processor time.
+    /// Turns per second of the process's processor time.
     per_cpu_second: f64,
     peak_mib: f64,
     p50_ms: f64,
@@ -130,7 +132,7 @@ impl Run {
     }
 }
 
-/// All turns wait on the topic.
+/// Measures a contender while all turns wait on the topic.
 fn waiting(site: &Site<'_>, contender: Contender, prefix: &str, turns: usize) -> Run {
     let watch = Watch::begin(site.bootstrap, &format!("{prefix}responses"), PARTITIONS);
     let mut process = contender.start(site, prefix, "turns");
@@ -158,7 +160,7 @@ fn waiting(site: &Site<'_>, contender: Contender, prefix: &str, turns: usize) ->
     }
 }
 
-/// The mean bytes of key and value of a topic's first records.
+/// Returns the mean bytes of key and value of a topic's first records.
 fn bytes_of(bootstrap: &str, topic: &str, records: usize) -> f64 {
     let mut bytes = 0;
     let watch = Watch::begin(bootstrap, topic, PARTITIONS);
@@ -166,7 +168,7 @@ fn bytes_of(bootstrap: &str, topic: &str, records: usize) -> f64 {
     bytes as f64 / records as f64
 }
 
-/// Turns come at a rate that all contenders can keep.
+/// Measures a contender while turns come at a rate that all contenders can keep.
 fn at_rate(site: &Site<'_>, contender: Contender, prefix: &str) -> Run {
     let watch = Watch::begin(site.bootstrap, &format!("{prefix}responses"), PARTITIONS);
     let turns = format!("{prefix}turns");
@@ -219,7 +221,7 @@ impl Sender {
         Self(settings.create().expect("a producer"))
     }
 
-    /// Sends a turn; so many conversations take turns.
+    /// Sends a turn; `conversations` conversations speak in rotation.
     fn send(&self, topic: &str, at: usize, conversations: usize) {
         let conversation = format!("conversation-{:05}", at % conversations);
         let text = TEXTS.with(|texts| texts[(at / conversations + at) % texts.len()].clone());
@@ -244,7 +246,7 @@ thread_local! {
         .collect();
 }
 
-/// A number that the environment may set.
+/// Returns a number that the environment may set.
 fn number(variable: &str, otherwise: usize) -> usize {
     std::env::var(variable).map_or(otherwise, |text| text.parse().expect("a whole number"))
 }

@@ -1,4 +1,4 @@
-//! Sees what a contender commits, and what its process uses.
+//! Reads the records that a contender commits, and measures what its process uses.
 
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
@@ -8,7 +8,7 @@ use rdkafka::message::Message as _;
 use rdkafka::{ClientConfig, Offset, TopicPartitionList};
 use serde::Deserialize;
 
-/// How long nothing may come.
+/// The longest wait for a record.
 const PATIENCE: Duration = Duration::from_secs(120);
 
 /// A reader of committed records.
@@ -33,7 +33,7 @@ impl Watch {
         Self(consumer)
     }
 
-    /// Passes on so many values as they become visible.
+    /// Passes on `count` values as they become visible.
     pub(crate) fn take(&self, count: usize, mut each: impl FnMut(usize, usize, &[u8])) {
         let (mut seen, mut since) = (0, Instant::now());
         while seen < count {
@@ -55,14 +55,14 @@ impl Watch {
     }
 }
 
-/// What a process used so far: seconds of processor time, and the most memory, in MiB.
+/// Returns what a process has used so far: seconds of processor time, and the most memory, in MiB.
 pub(crate) fn usage(process: u32) -> (f64, f64) {
     let read = |file: &str| {
         std::fs::read_to_string(format!("/proc/{process}/{file}")).expect("it is running")
     };
     let stat = read("stat");
-    // Behind the name, which may hold anything: user and system time are the 12th and 13th fields, in
-    // hundredths of a second.
+    // After the name, which may contain anything, user and system time are the 12th and 13th
+    // fields, in hundredths of a second.
     let fields: Vec<&str> =
         stat.rsplit_once(')').map_or("", |(_, rest)| rest).split_whitespace().collect();
     let ticks = |at: usize| fields[at].parse::<f64>().expect("a number");
@@ -72,7 +72,7 @@ pub(crate) fn usage(process: u32) -> (f64, f64) {
     ((ticks(11) + ticks(12)) / 100.0, peak.unwrap_or_default() / 1024.0)
 }
 
-/// When turns were sent, by id; takes the milliseconds of each response.
+/// Returns the milliseconds until each response, from the times at which turns were sent, by id.
 pub(crate) fn latencies(
     watch: &Watch,
     sent: &std::sync::Mutex<HashMap<String, Instant>>,

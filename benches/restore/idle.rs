@@ -1,4 +1,5 @@
-//! What scopes take: in memory while they are busy, and in the cache when they are idle.
+//! Measures the memory of scopes while they are busy, and their room in the cache when they are
+//! idle.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -20,10 +21,11 @@ use crate::memory::{Peak, Resident};
 
 const PARTITIONS: usize = 4;
 const IN_FLIGHT: usize = 4_000;
-/// Turns of a scope.
+/// Turns per scope.
 const ENTRIES: usize = 4;
 
-/// An engine without facts, whose gate never passes and whose generator says nothing.
+/// Returns the dependencies of an engine without facts, whose gate never passes and whose generator
+/// is `none`.
 pub(crate) fn dependencies() -> Dependencies {
     let mut config = Config::default();
     config.generation.generator = Generator::None;
@@ -72,7 +74,7 @@ impl Served {
         self.wait(IN_FLIGHT);
     }
 
-    /// Waits until no more than so many turns are in flight.
+    /// Waits until at most `in_flight` turns are in flight.
     fn wait(&mut self, in_flight: usize) {
         while self.in_flight > in_flight {
             let Report::Ended(ended) = self.ended.recv().expect("an outcome") else { continue };
@@ -86,13 +88,13 @@ impl Served {
     }
 }
 
-/// Bytes of the process's own memory for each scope.
+/// Returns the bytes of the process's own memory per scope.
 fn per(scopes: usize, after: Resident, before: Resident) -> f64 {
     after.anon.saturating_sub(before.anon) as f64 * 1024.0 / scopes as f64
 }
 
-/// What a scope takes that is in memory with four entries, and what of that is not the entries': an entry
-/// takes what each of four more adds.
+/// Measures the memory of a scope with four entries, and the part of it beyond the entries: an
+/// entry takes what each of four further ones adds.
 pub(crate) fn stay() {
     let scopes = crate::number(crate::SCOPES, 1_000_000);
     let mut dependencies = dependencies();
@@ -119,7 +121,7 @@ pub(crate) fn stay() {
     );
 }
 
-/// Four turns of each scope, then another of some.
+/// Serves four turns of each scope, then another of some.
 pub(crate) fn come_and_go() {
     let scopes = crate::number(crate::SCOPES, 1_000_000);
     let folder = crate::folder();
@@ -129,7 +131,7 @@ pub(crate) fn come_and_go() {
     println!("idle scopes, at most {most} in memory: {} at the start", Resident::now());
     let mut served = Served::start(&dependencies);
     let (peak, begun) = (Peak::watch(), Instant::now());
-    // A scope's turns come one after the other, each when the one before has ended.
+    // The turns of a scope follow each other, each when the one before it has ended.
     let at_once = IN_FLIGHT.min(most);
     for begin in (0..scopes).step_by(at_once) {
         let some = begin..scopes.min(begin + at_once);

@@ -1,5 +1,5 @@
-//! Restoring a large history from a real Kafka, beside a bare consumer that reads the same topic;
-//! and the memory of idle scopes.
+//! Measures restoring a large history from a real Kafka, beside a bare consumer that reads the same
+//! topic; and the memory of idle scopes.
 //!
 //! ```sh
 //! cargo bench --bench restore              # everything; needs what deploy/packages installs
@@ -9,30 +9,30 @@
 //! Every phase is a process of its own, so that none is charged with another's memory:
 //!
 //! - `bare`: an rdkafka consumer of committed records reads all partitions of the history topic to
-//!   their ends and looks at nothing;
+//!   their ends and parses nothing;
 //! - `engine`: a member of the group, its intake and its workers, until all partitions are
 //!   restored into the cache;
-//! - `idle`: as many scopes as there are to be have four turns each, and some of them another;
-//! - `held`: what a scope of four entries takes while it is in memory, for a thousand scopes to a million.
+//! - `idle`: four turns of each scope, and another of some;
+//! - `held`: the memory of a scope with four entries, for a thousand scopes to a million.
 //!
-//! Asserts only that what was measured is what was meant. Numbers are in benches/README.md.
+//! Asserts only that the measurement took place as intended. Numbers are in benches/README.md.
 
-#![allow(clippy::print_stdout)] // Printing is what it does.
+#![allow(clippy::print_stdout)] // The benchmark prints its numbers.
 
 use std::process::Command;
 
-#[allow(dead_code)] // The tests' broker can do more than is needed here.
+#[allow(dead_code)] // This benchmark does not use all of the tests' broker.
 #[path = "../../tests/it/broker.rs"]
 mod broker;
 mod idle;
 mod memory;
 mod topic;
 
-/// Names the phase to a process that is to do one.
+/// The variable that tells a child process its phase.
 const PHASE: &str = "RESTORE_PHASE";
-/// Tells it where the broker is.
+/// The variable that tells it the broker's address.
 const BOOTSTRAP: &str = "RESTORE_BOOTSTRAP";
-/// How many scopes there are.
+/// The variable with the number of scopes.
 const SCOPES: &str = "RESTORE_SCOPES";
 
 fn main() {
@@ -67,12 +67,12 @@ fn run(phase: &str, (variable, value): (&str, &str)) {
     assert!(done.expect("a process").success(), "{phase}");
 }
 
-/// A number that the environment may set.
+/// Returns a number that the environment may set.
 fn number(variable: &str, otherwise: usize) -> usize {
     std::env::var(variable).map_or(otherwise, |text| text.parse().expect("a whole number"))
 }
 
-/// A folder on the disk that the build uses.
+/// Makes a folder on the disk that the build uses.
 fn folder() -> tempfile::TempDir {
     tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("a folder")
 }

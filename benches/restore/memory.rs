@@ -1,4 +1,4 @@
-//! The memory of this process, as the system sees it.
+//! Reads the memory of this process, as the system reports it.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -8,9 +8,9 @@ use std::time::Duration;
 /// KiB in memory.
 #[derive(Clone, Copy)]
 pub(crate) struct Resident {
-    /// The process's own, which only it can give back.
+    /// The process's own memory, which only the process can release.
     pub(crate) anon: u64,
-    /// Pages of mapped files, which the system takes back when it needs room.
+    /// Pages of mapped files, which the system reclaims when it needs room.
     pub(crate) file: u64,
 }
 
@@ -32,7 +32,7 @@ impl std::fmt::Display for Resident {
     }
 }
 
-/// Looks at the memory every few milliseconds.
+/// Samples the memory every few milliseconds.
 pub(crate) struct Peak {
     stop: Arc<AtomicBool>,
     peaks: Arc<(AtomicU64, AtomicU64)>,
@@ -55,7 +55,7 @@ impl Peak {
         Self { stop, peaks, thread }
     }
 
-    /// The most there was of each.
+    /// Stops, and returns the most memory of each kind.
     pub(crate) fn end(self) -> Resident {
         self.stop.store(true, Ordering::Relaxed);
         self.thread.join().expect("the watching thread");

@@ -1,4 +1,4 @@
-//! A history topic with many entries: written, read by a bare consumer, restored.
+//! Writes a history topic with many entries, reads it with a bare consumer, and restores it.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -92,7 +92,7 @@ fn record(number: usize, entry: Option<usize>) -> Output {
 }
 
 /// Writes the topic as the engine does: entries as turns come, round after round over all scopes,
-/// each scope's own record with its last.
+/// each scope's own record with its last entry.
 pub(crate) fn fill(bootstrap: &str) {
     let (mut consumer, mut producer) = kafka::connect(&config(bootstrap)).expect("a broker");
     let mut generations = Vec::new();
@@ -151,7 +151,7 @@ fn say(what: &str, records: u64, took: Duration, peak: Resident, before: Residen
     );
 }
 
-/// Reads the topic to its end and looks at nothing.
+/// Reads the topic to its end and parses nothing.
 pub(crate) fn read_bare(bootstrap: &str) {
     let ours = config(bootstrap);
     let mut settings = ClientConfig::new();
@@ -188,7 +188,7 @@ pub(crate) fn read_bare(bootstrap: &str) {
     say("bare consumer", records, took, peak.end(), before);
 }
 
-/// Restores the topic through the engine's own intake, with its workers there.
+/// Restores the topic through the engine's own intake, with its workers running.
 pub(crate) fn restore(bootstrap: &str) {
     let folder = crate::folder();
     let cache = Arc::new(DiskCache::open_in(folder.path(), 16 * 1024).expect("a cache"));
@@ -209,7 +209,7 @@ pub(crate) fn restore(bootstrap: &str) {
             _ => None,
         });
         let assigned: Vec<_> = assigned.collect();
-        // A poll that brings an assignment returns once it is restored.
+        // A poll that returns an assignment has restored it.
         if !assigned.is_empty() {
             took += begun.elapsed();
             restored.extend(assigned);

@@ -1,5 +1,5 @@
-//! The unified model that ships: what a turn about rows of a table asks of it, for 1 and 8 conversations at
-//! once, through the queue that stages ask by.
+//! Measures the shipped unified model: the requests of a turn about rows of a table, for 1 and 8
+//! conversations at once, through the queue that stages use.
 //!
 //! ```text
 //! cargo bench --bench unified
@@ -24,7 +24,7 @@ use turnstream_schemas::SourceKind;
 const AT_ONCE: [usize; 2] = [1, 8];
 const PLAN: [SourceKind; 1] = [SourceKind::Table];
 
-/// Nothing that was answered is remembered: the same is asked again and again here.
+/// Returns the model without a cache of answers, since the same is asked again and again here.
 fn model() -> Arc<Unified> {
     let weights = UnifiedWeights::Shipped;
     let config = ModelsConfig { cache_entries: 0, ..ModelsConfig::default() };
@@ -40,7 +40,7 @@ fn model() -> Arc<Unified> {
     unified
 }
 
-/// Four exchanges; what is asked last differs by conversation, so that nothing is known of it.
+/// Returns four exchanges; the last question differs by conversation, so that no answer is known.
 fn dialogue(conversation: usize) -> Vec<Exchange> {
     let said = |user: &str, response: &str| Exchange {
         user: user.to_owned(),
@@ -98,8 +98,8 @@ fn response(conversation: usize, drafts: u32) -> Vec<UnifiedRequest> {
     vec![UnifiedRequest { dialogue: dialogue(conversation), task }]
 }
 
-/// One iteration is a plan, or the relevance of three rows, for each conversation; a dialogue is read anew for
-/// its plan and is known for the rest.
+/// Asks for a plan, or for the relevance of three rows, for each conversation in one iteration; a
+/// dialogue is read anew for its plan and is known for the rest.
 fn judged(criterion: &mut Criterion) {
     let unified = model();
     for at_once in AT_ONCE {
@@ -119,7 +119,7 @@ fn judged(criterion: &mut Criterion) {
     }
 }
 
-/// One iteration is a response for each conversation; elements are tokens of all drafts.
+/// Asks for a response for each conversation in one iteration; elements are tokens of all drafts.
 fn worded(criterion: &mut Criterion) {
     let unified = model();
     for at_once in AT_ONCE {
@@ -140,7 +140,7 @@ fn worded(criterion: &mut Criterion) {
     }
 }
 
-/// The most memory that the process held, dialogues that are kept and all.
+/// Prints the most memory that the process held, including kept dialogues.
 fn memory(_: &mut Criterion) {
     if let Some(most) = resident_bytes("VmHWM:") {
         println!("memory: {:.1} MiB at most", most as f64 / f64::from(1 << 20));

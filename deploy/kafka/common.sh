@@ -14,7 +14,7 @@ usage_error() {
   die "$1 (try $me --help)" 2
 }
 
-# number NAME VALUE MIN MAX: refuses what is not a whole number in that range
+# number NAME VALUE MIN MAX: dies unless VALUE is a whole number in that range
 number() {
   if ! [[ $2 =~ ^[0-9]{1,6}$ ]] || ((10#$2 < $3 || 10#$2 > $4)); then
     usage_error "$1 takes a number from $3 to $4, not '$2'"
@@ -26,8 +26,8 @@ kafka_home=${TURNSTREAM_KAFKA_HOME:-${XDG_CACHE_HOME:-$HOME/.cache}/turnstream/k
 [[ $kafka_home == /* ]] || kafka_home=$PWD/$kafka_home
 java=${JAVA_HOME:+$JAVA_HOME/bin/}java
 
-# The cache is complete when its manifest is of this pom and every jar in it has the size it was fetched with.
-# The manifest is written last.
+# Succeeds if the manifest is of this pom and every jar in it has the size it was fetched with. The manifest is written
+# last.
 cache_complete() {
   local manifest=$kafka_home/manifest size name
   [[ -f $manifest ]] || return 1
@@ -53,27 +53,27 @@ need_kafka() {
   cache_complete || die "no complete Kafka $kafka_version in $kafka_home; run deploy/kafka/fetch first"
 }
 
-# Arguments of a short-lived JVM: small, one compiler tier, quiet
-# shellcheck disable=SC2034 # read by those who source this
+# Sets the arguments of a short-lived JVM: small, one compiler tier, quiet
+# shellcheck disable=SC2034 # the scripts that source this read it
 tool_jvm() {
   tool_args=(-Xmx256m -XX:+UseSerialGC -XX:TieredStopAtLevel=1
     "-Dlog4j2.configurationFile=$here/log4j2.properties" -cp "$kafka_home/*")
 }
 
-# absolute DIR: its full path, which has to exist
+# absolute DIR: prints the full path of DIR, which must exist
 absolute() {
   (cd "$1" && pwd -P)
 }
 
-# The first line of every server.properties we write; tells our data folders from others
+# The first line of every server.properties we write; identifies our data folders
 marker='# Written by deploy/kafka/start; written anew at every start.'
 
 is_ours() {
   [[ -f $1/server.properties && $(head -n 1 "$1/server.properties") == "$marker" ]]
 }
 
-# nodes_of DIR: the folders of its nodes, one a line: the folder itself where there is one node, and the numbered
-# folders in it where there are several. Nothing where it is not ours.
+# nodes_of DIR: prints the folders of its nodes, one a line: DIR itself for one node, the numbered folders in it for
+# several, and nothing if DIR is not ours.
 nodes_of() {
   local folder
   if is_ours "$1"; then
@@ -85,8 +85,8 @@ nodes_of() {
   fi
 }
 
-# running DIR: true, and sets pid, when the node of that folder lives.
-# A pid that another program got since has another command line.
+# running DIR: succeeds, and sets pid, if the node of that folder lives. If another program has the pid by now, the
+# command line differs.
 running() {
   pid=
   [[ -s $1/pid ]] || return 1
@@ -94,14 +94,14 @@ running() {
   [[ $pid =~ ^[0-9]+$ ]] && tr '\0' '\n' 2>/dev/null <"/proc/$pid/cmdline" | grep -qxF "$1/server.properties"
 }
 
-# leaving DIR: its node ends, and still has threads that hold its port and its files. The command line is the first
-# thing that a process loses.
+# leaving DIR: succeeds if the node is ending and still has threads that hold its port and its files. A process loses
+# its command line first.
 leaving() {
   local pid threads
   [[ -s $1/pid ]] || return 1
   pid=$(<"$1/pid")
   [[ $pid =~ ^[0-9]+$ && -d /proc/$pid && -z $(tr -d '\0' 2>/dev/null <"/proc/$pid/cmdline") ]] || return 1
-  # The last thread of one that nobody has asked after yet holds nothing.
+  # The last thread of a process that its parent has not yet waited for holds nothing.
   threads=("/proc/$pid/task"/*)
   ((${#threads[@]} > 1)) || ! grep -qs '^State:.[ZX]' "/proc/$pid/status"
 }

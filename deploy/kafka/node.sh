@@ -1,15 +1,15 @@
-# What deploy/kafka/start does with a node: its ports, its settings, its process. Sourced by it, not run.
+# Functions of deploy/kafka/start for one node: its ports, its settings, its process. Sourced, not run.
 # shellcheck shell=bash
 
-# taken PORT: somebody listens there. What is left of closed connections is no listener, nor is a client's end of one.
+# taken PORT: succeeds if a process listens there. Remains of closed connections and clients' ends do not count.
 taken() {
   local hex
   printf -v hex '%04X' "$1"
   grep -Eqs "^ *[0-9]+: [0-9A-F]+:$hex [0-9A-F]+:[0-9A-F]+ 0A " /proc/net/tcp /proc/net/tcp6
 }
 
-# pick PORT...: a free port that is none of these, below the range from which the kernel gives ports to outgoing
-# connections, so that none of those takes it while a killed node is down.
+# pick PORT...: prints a free port that is none of these. It is below the range from which the kernel gives ports to
+# outgoing connections, so that none of those takes it while a killed node is down.
 pick() {
   local tries candidate
   for ((tries = 0; tries < 200; tries++)); do
@@ -22,8 +22,8 @@ pick() {
   die "found no free port"
 }
 
-# answers FOLDER: its node answers a request (kind 18, which asks for the supported kinds): size and our number 1 come back.
-# One that wants TLS is taken at its word, which is in its log.
+# answers FOLDER: succeeds if its node answers a request (kind 18, which asks for the supported kinds): the reply begins
+# with a size and our number 1. For a node with TLS this always succeeds; the caller also reads its log.
 answers() {
   local reply
   ! grep -q '^advertised.listeners=.*SSL:' "$1/server.properties" || return 0
@@ -35,15 +35,15 @@ answers() {
   [[ ${reply:8} == 00000001 ]]
 }
 
-# Sets `listener`, as Kafka calls what clients come through: with a log-in or without, over TLS or not.
+# Sets `listener`, Kafka's name for the protocol of clients: with a log-in or without, over TLS or not.
 name_listener() {
   listener=PLAINTEXT
   [[ -z $tls ]] || listener=SSL
   [[ -z $sasl$scram ]] || listener=SASL_$listener
 }
 
-# configure FOLDER ID PORT CONTROLLER: writes the settings of a node. Of the cluster: how many `brokers`, and the `voters`
-# among whom the controller is elected.
+# configure FOLDER ID PORT CONTROLLER: writes the settings of a node. Reads the number of `brokers` of the cluster, and
+# the `voters` that elect the controller.
 configure() {
   local listener copies=$brokers
   name_listener
@@ -103,7 +103,7 @@ ssl.truststore.location=$data/ca.pem
 END
 }
 
-# The settings by which clients log in, and nodes with each other by the first of the mechanisms.
+# Prints the settings for the log-in of clients; nodes log in with each other by the first mechanism.
 log_ins() {
   local mechanisms=()
   if [[ -n $scram ]]; then
@@ -122,7 +122,7 @@ log_in() {
     "${listener,,}" "${1,,}" "$2" "${3%%:*}" "${3#*:}" "${4:-}"
 }
 
-# The certificate and its key, once for a data folder; ca.pem is what clients are given to know it by.
+# Makes the certificate and its key, once for a data folder; clients trust ca.pem.
 tls_password=turnstream
 certify() {
   [[ ! -s $data/ca.pem ]] || return 0
@@ -137,7 +137,7 @@ certify() {
   rm -f "$data/keytool.log"
 }
 
-# format FOLDER CLUSTER: makes its log, where there is none, with the user that logs in by SCRAM.
+# format FOLDER CLUSTER: makes its log if there is none, with the user that logs in by SCRAM.
 format() {
   local mechanism users=()
   [[ ! -f $1/log/meta.properties ]] || return 0
@@ -151,16 +151,16 @@ format() {
     --cluster-id "$2" --config "$1/server.properties" "${users[@]}" </dev/null >>"$1/broker.log" 2>&1 9>&-
 }
 
-# The name of the cluster that the formatted nodes are of, else a new one: 128 random bits in Kafka's base64, which may
-# not begin with a dash.
+# Prints the cluster id of the formatted nodes, else a new one: 128 random bits in Kafka's base64, which must not begin
+# with a dash.
 cluster_name() {
   local name
   name=$(cat "${nodes[@]/%//log/meta.properties}" 2>/dev/null | sed -n 's/^cluster\.id=//p' | head -n 1)
   echo "${name:-t$(head -c 16 /dev/urandom | base64 | tr '+/' '-_' | cut -c 2-22)}"
 }
 
-# launch FOLDER: starts its process, and sets `node`, its number. Its own session, and none of our descriptors: who reads
-# our output until its end must not wait for the node's.
+# launch FOLDER: starts its process, and sets `node` to its pid. The process has its own session and none of our
+# descriptors, so that a reader of our output does not wait for the node to end.
 launch() {
   (
     for fd in /proc/self/fd/*; do

@@ -1,7 +1,7 @@
 # Shared by the scripts in this folder; sourced, not run.
 # shellcheck shell=bash
 
-# shellcheck disable=SC2034 # read by those who source this
+# shellcheck disable=SC2034 # the scripts that source this read it
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 me=deploy/language-model/$(basename "$0")
 
@@ -15,8 +15,8 @@ usage_error() {
   die "$1 (try $me --help)" 2
 }
 
-# llama.cpp's server as a Python package with the compiled library in it, and nothing besides.
-# shellcheck disable=SC2034 # read by those who source this
+# llama.cpp's server as a Python package, which holds the compiled library and has no dependencies.
+# shellcheck disable=SC2034 # the scripts that source this read it
 package=xllamacpp version=2026.10.11549
 home=${TURNSTREAM_LANGUAGE_MODEL_HOME:-${XDG_CACHE_HOME:-$HOME/.cache}/turnstream/language-model/$version}
 [[ $home == /* ]] || home=$PWD/$home
@@ -28,7 +28,7 @@ need_python() {
     die "$package needs Python 3.10 or newer; name one with PYTHON=..."
 }
 
-# Written last, so that an interrupted fetch leaves none.
+# Succeeds if the server is installed. `complete` is written last, so an interrupted fetch leaves none.
 is_there() {
   [[ -f $home/complete ]]
 }

@@ -25,7 +25,7 @@ def parameters(given, model):
     said.n_ctx = 16384
     said.n_parallel = 4
     if given.model is None:
-        # Threads that wait for each other at every layer of so small a model cost more than they do.
+        # In so small a model, threads cost more by waiting for each other at every layer than they gain.
         said.cpuparams.n_threads = said.cpuparams_batch.n_threads = 1
     said.embedding = True
     said.pooling_type = xllamacpp.llama_pooling_type.LLAMA_POOLING_TYPE_MEAN
@@ -59,7 +59,7 @@ def main():
     parser.add_argument("--key")
     parser.add_argument("--attached", action="store_true")
     given = parser.parse_args()
-    # The library's own shutdown would wait for what is under way.
+    # The library's own shutdown would wait for requests under way.
     for ending in (signal.SIGTERM, signal.SIGINT):
         signal.signal(ending, lambda *_: os._exit(0))
     if given.attached:

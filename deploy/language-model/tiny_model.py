@@ -1,6 +1,6 @@
 """Writes a language model of random weights as a GGUF file: a Llama of two layers over bytes.
 
-What it says makes no sense; that it is asked and answers like any other is the use of it.
+Its text makes no sense, but it answers requests like any other model, which is enough for tests.
 """
 
 import argparse
@@ -19,7 +19,7 @@ CHAT = (
 
 
 def byte_letters():
-    """The letter that stands for each byte in a byte-level vocabulary, as GPT-2 defined them."""
+    """Returns the letter for each byte in a byte-level vocabulary, as GPT-2 defined them."""
     plain = [*range(33, 127), *range(161, 173), *range(174, 256)]
     others = iter(range(256, 512))
     return [chr(byte if byte in plain else next(others)) for byte in range(256)]

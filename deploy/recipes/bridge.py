@@ -1,4 +1,4 @@
-"""What the recipes share: settings, signatures, calls, the gateway's side, and an HTTP server."""
+"""The parts that the recipes share: settings, signatures, calls, the gateway's side, and an HTTP server."""
 
 import argparse
 import base64
@@ -36,7 +36,7 @@ class Setting(NamedTuple):
 
 
 class Answer(NamedTuple):
-    """What a request is answered with, and what the log says of it."""
+    """The answer to a request, and its line in the log."""
 
     status: int
     said: str
@@ -45,14 +45,14 @@ class Answer(NamedTuple):
 
 
 class Reply(NamedTuple):
-    """What a call was answered with; status 0 where nobody answered."""
+    """The reply to a call; status 0 if there was none."""
 
     status: int
     headers: Mapping[str, str]
     body: bytes = b""
 
     def is_passing(self) -> bool:
-        """Whether the same call may be taken later."""
+        """Whether the same call may succeed later."""
         return self.status in (0, 408, 425, 429) or self.status >= 500
 
 
@@ -69,7 +69,7 @@ SETTINGS = [
 
 
 def read_settings(doc: str, example: str, own: list[Setting]) -> dict[str, str]:
-    """Reads the environment, or ends the process with the name of the variable that is not as it should be."""
+    """Reads the environment, or ends the process with a message that names the wrong variable."""
     lines = [f"  {it.name:26} {it.what}" + (f" ({it.default})" if it.default else "") for it in own + SETTINGS]
     epilog = "\n".join(["environment variables:", *lines, "", "example:", example])
     style = argparse.RawDescriptionHelpFormatter
@@ -98,12 +98,12 @@ def is_same(expected: str, sent: str) -> bool:
 
 
 def is_recent(seconds: str) -> bool:
-    """Whether this time, in seconds since 1970, is now, give or take five minutes."""
+    """Whether this time, in seconds since 1970, is within five minutes of now."""
     return seconds.isdecimal() and len(seconds) < 12 and abs(time.time() - int(seconds)) <= TOLERANCE_SECONDS
 
 
 class NoRedirects(urllib.request.HTTPRedirectHandler):
-    """Follows no redirect: a token is for the address that was configured."""
+    """Follows no redirect: a token is for the configured address alone."""
 
     def redirect_request(self, *_: Any) -> None:
         return None
@@ -113,7 +113,7 @@ OPENER = urllib.request.build_opener(NoRedirects)
 
 
 def call(url: str, headers: Mapping[str, str], body: Mapping[str, Any], seconds: float = PRODUCT_SECONDS) -> Reply:
-    """POSTs JSON."""
+    """Posts JSON and returns the reply."""
     headers = {"content-type": "application/json; charset=utf-8", **headers}
     request = urllib.request.Request(url, json.dumps(body).encode(), headers)
     try:
@@ -128,13 +128,13 @@ def call(url: str, headers: Mapping[str, str], body: Mapping[str, Any], seconds:
 
 
 def again(reply: Reply, said: str) -> Answer:
-    """Tells the gateway to send the event again, not before the product allows it."""
+    """Tells the gateway to send the event again, at the time that the product allows."""
     after = reply.headers.get("retry-after", "")
     return Answer(503, said, {"retry-after": after} if after.isdecimal() else {})
 
 
 class DeliveredEvents:
-    """The ids of the events that were delivered last. They are forgotten when the process ends."""
+    """The ids of the latest delivered events, kept in memory alone."""
 
     def __init__(self, most: int = MOST_IDS) -> None:
         self.most = most
@@ -143,7 +143,7 @@ class DeliveredEvents:
         self.ids: dict[str, None] = {}
 
     def once(self, event: str, deliver: Callable[[], Answer]) -> Answer:
-        """Delivers, unless that was done. What another thread is delivering comes again."""
+        """Delivers an event once. If another thread is delivering it, asks for it again."""
         with self.lock:
             if event in self.ids:
                 return Answer(204, "was delivered before")
@@ -164,10 +164,10 @@ class DeliveredEvents:
 
 
 class Gateway:
-    """The gateway: turns and releases to it, and events from it."""
+    """The gateway: sends turns and releases to it, and takes events from it."""
 
     def __init__(self, settings: Mapping[str, str], seconds: float, later: int) -> None:
-        """`seconds` is how long a call may take; `later` is the status that has the product send again."""
+        """`seconds` bounds a call; `later` is the status that makes the product send again."""
         self.url = settings["TURNSTREAM_URL"]
         self.tokens = {"user": settings["TURNSTREAM_TOKEN"], "system": settings["TURNSTREAM_AGENT_TOKEN"]}
         self.tenant = settings["TURNSTREAM_TENANT"]
@@ -190,7 +190,7 @@ class Gateway:
         return self._post(conversation, "release", "system", {"turn_id": turn_id})
 
     def _post(self, conversation: str, what: str, speaker: str, body: Mapping[str, str]) -> Answer:
-        # Answered once it is on the log: a chat product does not wait for what the engine makes of it.
+        # The gateway answers once the turn is on the log: a chat product does not wait for the response.
         headers = {"authorization": f"Bearer {self.tokens[speaker]}", "prefer": "respond-async"}
         url = f"{self.url}/v1/conversations/{quote(conversation)}/{what}"
         reply = call(url, headers, body, self.seconds)
@@ -200,14 +200,14 @@ class Gateway:
         return Answer(200 if reply.status in (200, 202, 422) else 422, said)
 
     def is_signed(self, headers: Mapping[str, str], body: bytes) -> bool:
-        """Whether the gateway sent this lately, as Standard Webhooks signs it."""
+        """Whether the gateway signed this recently, as Standard Webhooks specifies."""
         event, at = headers.get("webhook-id", ""), headers.get("webhook-timestamp", "")
         signed = "v1," + base64.b64encode(mac(self.key, f"{event}.{at}.".encode() + body)).decode()
         sent = headers.get("webhook-signature", "").split()
         return is_recent(at) and any([is_same(signed, it) for it in sent])
 
     def route(self, deliver: Callable[[str, Mapping[str, Any]], Answer]) -> Route:
-        """Takes the gateway's events; `deliver` gets the type and the data of each."""
+        """Returns a route for the gateway's events; `deliver` gets the type and the data of each."""
 
         def take(headers: Mapping[str, str], body: bytes) -> Answer:
             if not self.is_signed(headers, body):
@@ -223,14 +223,14 @@ class Gateway:
 
 
 class Server(ThreadingHTTPServer):
-    """A thread a request; those under way are answered before the process ends."""
+    """An HTTP server with one thread for each request; it answers requests under way before the process ends."""
 
     daemon_threads = False
     request_queue_size = 128
     routes: Mapping[str, Route] = {}
 
     def server_bind(self) -> None:
-        # HTTPServer's own also asks the DNS for a name of this machine, which nobody reads.
+        # HTTPServer's own method also asks the DNS for this machine's name, which is not needed.
         socketserver.TCPServer.server_bind(self)
 
     def handle_error(self, *_: Any) -> None:
@@ -238,7 +238,7 @@ class Server(ThreadingHTTPServer):
 
 
 class Handler(BaseHTTPRequestHandler):
-    """Answers POSTs by their path, and logs a line of each."""
+    """Answers POSTs by their path, and logs one line for each."""
 
     server: Server
     timeout = 5
@@ -269,7 +269,7 @@ class Handler(BaseHTTPRequestHandler):
             return Answer(500, f"not understood: {error!r}")
 
     def log_message(self, *_: Any) -> None:
-        """Says nothing: `do_POST` does."""
+        """Logs nothing, since `do_POST` does."""
 
 
 def serve(settings: Mapping[str, str], routes: Mapping[str, Route]) -> None:
@@ -284,7 +284,7 @@ def serve(settings: Mapping[str, str], routes: Mapping[str, Route]) -> None:
         sys.exit(f"BRIDGE_ADDRESS = {settings['BRIDGE_ADDRESS']!r} is no host and port to listen on: {error}")
     server.routes = routes
     for ending in (signal.SIGTERM, signal.SIGINT):
-        # `shutdown` waits for the loop below, which is in the thread that gets the signal.
+        # `shutdown` waits for the loop below, which runs in the thread that gets the signal.
         signal.signal(ending, lambda *_: threading.Thread(target=server.shutdown).start())
     print("listening on http://{}:{}".format(*server.server_address), file=sys.stderr, flush=True)
     with server:

@@ -16,15 +16,15 @@ SETTINGS = [
 ]
 # Chatwoot gives a webhook 5 seconds.
 GATEWAY_SECONDS = 4.0
-# Of all failures Chatwoot sends only 429 and 500 again; after others it opens the conversation for its agents.
+# Chatwoot sends again only after 429 and 500; after other failures it opens the conversation for its agents.
 LATER = 500
 CONVERSATION = re.compile(r"chatwoot-([0-9]+)-([0-9]+)")
-# Marks the messages that are ours, even if they are posted with a person's token.
+# Marks our own messages, even if they are posted with a person's token.
 RESPONSE_ID = "turnstream_response_id"
 
 
 class Bridge:
-    """Keeps nothing: the id of a conversation says which of Chatwoot's it is."""
+    """The bridge. It keeps no state: the id of a conversation contains Chatwoot's own ids."""
 
     def __init__(self, settings: Mapping[str, str]) -> None:
         self.gateway = Gateway(settings, GATEWAY_SECONDS, LATER)
@@ -33,7 +33,7 @@ class Bridge:
         self.secret = settings["CHATWOOT_BOT_SECRET"].encode()
 
     def is_signed(self, headers: Mapping[str, str], body: bytes) -> bool:
-        """Whether Chatwoot sent this lately."""
+        """Whether Chatwoot signed this recently."""
         at = headers.get("x-chatwoot-timestamp", "")
         signed = "sha256=" + mac(self.secret, f"{at}.".encode() + body).hex()
         return is_recent(at) and is_same(signed, headers.get("x-chatwoot-signature", ""))
@@ -49,7 +49,7 @@ class Bridge:
             conversation = conversation_id(event["account"]["id"], event["conversation"]["id"])
             return self.gateway.turn(conversation, f"message-{event['id']}", speaker, event["content"])
         is_status = kind in ("conversation_resolved", "conversation_status_changed")
-        # What Chatwoot tells of a conversation names the account only in its last message.
+        # In Chatwoot's events about a conversation, only the last message names the account.
         if is_status and event["status"] == "resolved" and event["messages"]:
             conversation = conversation_id(event["messages"][0]["account_id"], event["id"])
             changed_at = event.get("updated_at", event["timestamp"])
@@ -57,7 +57,7 @@ class Bridge:
         return Answer(200, f"{kind} says nothing to the engine")
 
     def from_gateway(self, kind: str, data: Mapping[str, Any]) -> Answer:
-        """Posts a response in Chatwoot, and shows in the status of a conversation who is to answer."""
+        """Posts a response in Chatwoot, or sets a conversation's status by who is to answer."""
         place = CONVERSATION.fullmatch(data["conversation_id"])
         if place is None:
             return Answer(204, "is not Chatwoot's")
@@ -73,12 +73,12 @@ class Bridge:
 
 
 def conversation_id(account: int, conversation: int) -> str:
-    """The id that turnstream knows a conversation of Chatwoot by."""
+    """Returns turnstream's id of a conversation in Chatwoot."""
     return f"chatwoot-{account}-{conversation}"
 
 
 def speaker_of(message: Mapping[str, Any]) -> str | None:
-    """`user` for what a customer wrote, `system` for what a person of the company wrote, `None` for all else."""
+    """Returns `user` for a customer's message, `system` for an agent's, and `None` for all others."""
     if message.get("private") or not (message.get("content") or "").strip():
         return None
     if message["message_type"] == "incoming":
@@ -91,15 +91,15 @@ def speaker_of(message: Mapping[str, Any]) -> str | None:
 
 
 def status_of(change: Mapping[str, Any]) -> str | None:
-    """The status in Chatwoot after a change of hands; `None` leaves it as it is."""
+    """Returns the status in Chatwoot after a change of hands; `None` leaves it unchanged."""
     if change["holder"] == "waiting":
         return "open"
-    # A release follows a conversation's being resolved, which `pending` would undo.
+    # A release follows when a conversation is resolved, which `pending` would undo.
     return "pending" if change["holder"] == "bot" and change["reason"] != "release" else None
 
 
 def told(reply: Reply, what: str) -> Answer:
-    """What the gateway is answered after Chatwoot was told this."""
+    """Returns the answer to the gateway after this reply of Chatwoot."""
     said = f"{what}: status {reply.status}"
     if reply.is_passing():
         return again(reply, said)

@@ -22,12 +22,12 @@ SETTINGS = [
 GATEWAY_SECONDS = 2.0
 LATER = 503
 CONVERSATION = re.compile(r"slack-([A-Z0-9]+)-([A-Z0-9]+)(?:-([0-9]+\.[0-9]+))?")
-# Errors that pass, which Slack also sends with status 200.
+# Transient errors, which Slack also sends with status 200.
 PASSING = ("ratelimited", "rate_limited", "internal_error", "fatal_error", "service_unavailable", "request_timeout")
 
 
 class Bridge:
-    """Keeps nothing: the id of a conversation says which thread of which channel it is."""
+    """The bridge. It keeps no state: the id of a conversation contains the channel and the thread."""
 
     def __init__(self, settings: Mapping[str, str]) -> None:
         self.gateway = Gateway(settings, GATEWAY_SECONDS, LATER)
@@ -39,7 +39,7 @@ class Bridge:
         self.release = settings["SLACK_RELEASE"]
 
     def is_signed(self, headers: Mapping[str, str], body: bytes) -> bool:
-        """Whether Slack sent this lately."""
+        """Whether Slack signed this recently."""
         at = headers.get("x-slack-request-timestamp", "")
         signed = "v0=" + mac(self.secret, f"v0:{at}:".encode() + body).hex()
         return is_recent(at) and is_same(signed, headers.get("x-slack-signature", ""))
@@ -71,7 +71,7 @@ class Bridge:
         return is_message and is_person and event["channel"] != self.agents_channel
 
     def from_gateway(self, kind: str, data: Mapping[str, Any]) -> Answer:
-        """Posts a response where it belongs, and tells the agents who waits."""
+        """Posts a response in its thread, or tells the agents which conversation waits."""
         place = CONVERSATION.fullmatch(data["conversation_id"])
         if place is None:
             return Answer(204, "is not Slack's")
@@ -86,7 +86,7 @@ class Bridge:
         return Answer(204, "changes nothing in Slack")
 
     def post(self, what: str, channel: str, text: str, thread: str | None = None) -> Answer:
-        """Posts a message, and says what the gateway is answered."""
+        """Posts a message, and returns the answer to the gateway."""
         message = {"channel": channel, "text": text, "unfurl_links": False, "unfurl_media": False}
         if thread:
             message["thread_ts"] = thread
@@ -100,14 +100,14 @@ class Bridge:
 
 
 def conversation_id(team: str, event: Mapping[str, Any]) -> str:
-    """A thread of a channel is a conversation, and so is all of a direct channel."""
+    """Returns the id of a conversation: a thread of a channel, or a whole direct channel."""
     if event.get("channel_type") == "im":
         return f"slack-{team}-{event['channel']}"
     return f"slack-{team}-{event['channel']}-{event.get('thread_ts') or event['ts']}"
 
 
 def text_of(payload: Mapping[str, Any]) -> str:
-    """What was said, without the app's name before it, and with the characters that Slack escapes."""
+    """Returns the text of a message without a leading mention of the app, unescaped."""
     text = payload["event"].get("text", "").strip()
     for app in payload.get("authorizations", []):
         if app["is_bot"]:
@@ -116,7 +116,7 @@ def text_of(payload: Mapping[str, Any]) -> str:
 
 
 def escaped(text: str) -> str:
-    """Text as Slack shows it: nothing in it becomes a mention or a link."""
+    """Escapes a text, so that nothing in it becomes a mention or a link in Slack."""
     return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
 
 

@@ -26,12 +26,12 @@ FIXTURES = HERE.parents[1] / "tests" / "fixtures"
 KEY = bytes(range(32))
 SECRET = base64.b64encode(KEY).decode()
 HANG_UP = 0
-# What a fake answers: a status, headers and a body.
+# The answer of a fake: a status, headers and a body.
 Scripted = tuple[int, dict[str, str], Any]
 
 
 class Call(NamedTuple):
-    """What a fake was called with."""
+    """A call that a fake received."""
 
     path: str
     headers: Mapping[str, str]
@@ -39,7 +39,7 @@ class Call(NamedTuple):
 
 
 class Fake:
-    """A server that notes its calls, and answers as it is told, else with 200."""
+    """A server that records its calls, and gives the scripted answers, else 200."""
 
     def __init__(self) -> None:
         fake = self
@@ -79,7 +79,7 @@ class Fake:
 
 
 class Bridge:
-    """A bridge in a process of its own."""
+    """A bridge in a separate process."""
 
     def __init__(self, script: str, settings: Mapping[str, str]) -> None:
         self.process = subprocess.Popen(
@@ -117,7 +117,7 @@ def payload(name: str, **changes: Any) -> dict[str, Any]:
 
 
 def record(name: str, **changes: Any) -> dict[str, Any]:
-    """A record of turnstream as the gateway tells it."""
+    """A record of turnstream as the gateway sends it."""
     told = json.loads((FIXTURES / "records" / "v1" / f"{name}.json").read_bytes())
     told.pop("tenant_id", None)
     return {"tenant_id": "ferries", **told, **changes}
@@ -128,7 +128,7 @@ def signed(key: bytes, message: bytes) -> bytes:
 
 
 class BridgeTest(unittest.TestCase):
-    """Tests of one bridge, which serves all of them."""
+    """Tests of one bridge, which is started once for all of them."""
 
     script: str
     secret = SECRET
@@ -171,7 +171,7 @@ class BridgeTest(unittest.TestCase):
         return status, headers
 
     def assert_gateway_called(self, path: str, token: str, body: dict[str, str]) -> None:
-        """Once, and nothing else was."""
+        """Checks that this was the only call."""
         called = [
             (call.path, call.headers["authorization"], call.headers["prefer"], call.body)
             for call in self.gateway.calls
@@ -193,7 +193,7 @@ class BridgeTest(unittest.TestCase):
                 self.assertEqual(len(self.gateway.calls), 1, "nothing is sent twice, and no redirect followed")
 
     def check_events_that_come_again(self, data: Mapping[str, Any], failures: list[Scripted]) -> None:
-        """The product fails, then takes the event; the gateway sends it once more after that."""
+        """The product fails, then accepts the event; after that the gateway sends it once more."""
         for failure in failures:
             with self.subTest(failure):
                 self.product.reset()
@@ -218,7 +218,7 @@ class BridgeTest(unittest.TestCase):
         return self.bridge.post(self.path, self.signature(body), body)
 
     def check_who_signs(self, name: str) -> None:
-        """Nothing that the product did not sign lately goes to the gateway, nor the reverse."""
+        """Only requests that were signed lately pass, in either direction."""
         body = json.dumps(payload(name)).encode()
         now = int(time.time())
         data = record("response.brief", conversation_id="chatwoot-3-451")

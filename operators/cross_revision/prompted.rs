@@ -16,7 +16,7 @@ use crate::topic_planning::prompted::in_order;
 /// The reason to record if the model gave none.
 const NO_REASON: &str = "so the language model";
 
-/// The demand after the revisions of a model's answer.
+/// Returns the demand after the revisions of a model's answer.
 pub(super) fn revised(
     turn: &TurnInFlight,
     graph: View<'_>,
@@ -48,7 +48,7 @@ pub(super) fn revised(
     Demand { queries, topics, revisions, ..before }
 }
 
-/// What happened to each concept, query or topic: dropped, moved to another list, or added.
+/// Returns a revision for each query or topic that was dropped, moved to another list, or added.
 fn revisions(before: &Demand, after: (&Queries, &Topics), why: &str) -> Vec<Revision> {
     let was = lists(&before.queries, &before.topics);
     let is = lists(after.0, after.1);

@@ -63,9 +63,9 @@ impl<'a> Reviser<'a> {
         Self { turn, graph, config, said, latest }
     }
 
-    /// The lemma-normalised span of an explicit query must be its concept. Otherwise the query gets the
-    /// span where H does name the concept, or moves to the implicit queries if the graph joins it to a
-    /// concept that H names, or is dropped.
+    /// Repairs explicit queries whose lemma-normalised span is not their concept. Such a query gets
+    /// the span where H does name the concept, or moves to the implicit queries if the graph joins
+    /// it to a concept that H names, or is dropped.
     pub(super) fn explicit_queries_are_said(&self, demand: &mut Demand) {
         let explicit = std::mem::take(&mut demand.queries.explicit);
         let (stand, fallen): (Vec<_>, Vec<_>) =
@@ -95,7 +95,8 @@ impl<'a> Reviser<'a> {
         }
     }
 
-    /// H must not name an implicit query, nor hold all its content lemmas.
+    /// Moves implicit queries that H names to the explicit ones, unless they are there already, and
+    /// drops those whose content lemmas H holds.
     pub(super) fn implicit_queries_are_not_said(&self, demand: &mut Demand) {
         for query in std::mem::take(&mut demand.queries.implicit) {
             let concept = query.concept.as_str();
@@ -116,7 +117,8 @@ impl<'a> Reviser<'a> {
         }
     }
 
-    /// One of the latest utterances must name a maintained topic.
+    /// Drops maintained topics that none of the latest utterances names. Those that H does not name
+    /// at all become extended topics.
     pub(super) fn maintained_topics_go_on(&self, demand: &mut Demand) {
         for topic in std::mem::take(&mut demand.topics.maintained) {
             let concept = topic.concept.as_str();
@@ -137,7 +139,8 @@ impl<'a> Reviser<'a> {
         }
     }
 
-    /// H must not name an extended topic, nor may the topic merely reword H.
+    /// Drops extended topics that H names, or that merely reword H. Those that one of the latest
+    /// utterances names become maintained topics.
     pub(super) fn extended_topics_are_new(&self, demand: &mut Demand) {
         for topic in std::mem::take(&mut demand.topics.extended) {
             let concept = topic.concept.as_str();
@@ -158,7 +161,7 @@ impl<'a> Reviser<'a> {
         }
     }
 
-    /// No list holds a concept twice.
+    /// Drops repeats of a concept within a list.
     pub(super) fn lists_hold_no_concept_twice(&self, demand: &mut Demand) {
         let Demand { queries, topics, revisions, .. } = demand;
         keep_first(&mut queries.explicit, "explicit", revisions);
@@ -167,10 +170,10 @@ impl<'a> Reviser<'a> {
         keep_first(&mut topics.extended, "extended", revisions);
     }
 
-    /// The graph must have a fact about every explicit query and maintained topic, since it could not
-    /// answer otherwise. A fact that is not denied must join every implicit query and extended topic to
-    /// one of those, or they leave the subject. If there are none, the queries found by meaning are the
-    /// subject.
+    /// Drops explicit queries and maintained topics about which the graph has no fact, since it
+    /// could not answer. Then drops implicit queries and extended topics that no fact, unless
+    /// denied, joins to one of those: they leave the subject. If there are none of those, the
+    /// queries found by meaning are the subject.
     pub(super) fn demands_connect(&self, demand: &mut Demand) {
         let Demand { queries, topics, revisions, .. } = demand;
         let known = |concept: &str| {
@@ -199,8 +202,8 @@ impl<'a> Reviser<'a> {
         retain(&mut topics.extended, "extended", adrift, revisions, joined);
     }
 
-    /// Queries and topics that meet in a fact that is not denied gain weight. Each list is then sorted
-    /// by falling weight, ties by text.
+    /// Lifts the weight of queries and topics that meet in a fact that is not denied, and sorts
+    /// each list by falling weight, ties by text.
     pub(super) fn meetings_go_first(&self, demand: &mut Demand) {
         let queries = self.found(demand.query_concepts());
         let topics = self.found(demand.topic_concepts());
@@ -224,7 +227,7 @@ impl<'a> Reviser<'a> {
         prefer(&mut topics.extended, "extended", (&met, lift), revisions);
     }
 
-    /// Each list keeps at most `max_per_list` concepts, the heaviest.
+    /// Cuts each list to its `max_per_list` heaviest concepts.
     pub(super) fn lists_are_bounded(&self, demand: &mut Demand) {
         let most = self.config.max_per_list as usize;
         let Demand { queries, topics, revisions, .. } = demand;
@@ -256,7 +259,8 @@ impl<'a> Reviser<'a> {
         })
     }
 
-    /// The explicit query for a concept at its latest mention; `None` if H does not name it.
+    /// Returns the explicit query for a concept at its latest mention; `None` if H does not name
+    /// it.
     fn said_query(&self, concept: &str, weight: Score) -> Option<ExplicitQuery> {
         let mention = self.latest.get(&self.graph.find(concept)?)?;
         let utterance = self.turn.context.dialogue.get(mention.utterance as usize)?;
@@ -271,13 +275,14 @@ impl<'a> Reviser<'a> {
         })
     }
 
-    /// How many utterances ago a concept was last named; `None` if H does not name it.
+    /// Returns how many utterances ago a concept was last named; `None` if H does not name it.
     fn utterances_since(&self, concept: &str) -> Option<u32> {
         let mention = self.latest.get(&self.graph.find(concept)?)?;
         Some((self.turn.context.dialogue.len() as u32 - 1).saturating_sub(mention.utterance))
     }
 
-    /// Those of `others` that a fact joins to the concept, in either direction and without denying it.
+    /// Returns those of `others` that a fact joins to the concept, in either direction and without
+    /// denying it.
     fn joined_to(&self, concept: &str, others: impl Iterator<Item = ConceptId>) -> Vec<String> {
         let Some(concept) = self.graph.find(concept) else { return Vec::new() };
         let mut joined: Vec<String> = others
@@ -288,7 +293,8 @@ impl<'a> Reviser<'a> {
         joined
     }
 
-    /// The name of a relation between two concepts, in either direction, from a fact that is not denied.
+    /// Returns the name of a relation between two concepts, in either direction, from a fact that
+    /// is not denied.
     fn relation_between(&self, one: ConceptId, other: ConceptId) -> Option<&'a str> {
         let there = self.graph.facts_between(one, other);
         let back = self.graph.facts_between(other, one);
@@ -296,7 +302,7 @@ impl<'a> Reviser<'a> {
         Some(self.graph.relation(fact.relation).name)
     }
 
-    /// Concepts of the graph by their texts.
+    /// Maps each of these texts to its concept, where the graph has it.
     fn found<'d>(&self, concepts: impl Iterator<Item = &'d str>) -> BTreeMap<String, ConceptId> {
         concepts.filter_map(|text| Some((text.to_owned(), self.graph.find(text)?))).collect()
     }
@@ -310,7 +316,7 @@ fn tell(demand: &mut Demand, kind: RevisionKind, list: &str, concept: &str, why:
     demand.revisions.push(revision(kind, list, concept, why));
 }
 
-/// Keeps what passes, and records why the rest was dropped.
+/// Keeps the concepts that pass, and records why the others were dropped.
 fn retain<T: Demanded>(
     list: &mut Vec<T>,
     name: &str,

@@ -1,4 +1,4 @@
-//! Chooses the section that answers and the sentences of it that are said, by the reader's scores.
+//! Chooses the section that answers and which of its sentences to say, by the reader's scores.
 
 use turnstream_knowledge::language::Lexicon;
 use turnstream_knowledge::sentences::sentences;
@@ -9,25 +9,25 @@ use turnstream_schemas::{Column, Evidence, TableRow};
 use crate::tables::{self, subject};
 use turnstream_knowledge::phrasings::NearestPhrasings;
 
-/// A sentence beside the best one is said too if its logit is at most so much lower.
+/// The most by which a sentence's logit may be below the best one's for it to be said too.
 const BESIDE: f32 = 1.0;
-/// Two rows are rivals if one's best logit is at most so much lower than the other's.
+/// The most by which the best logits of two rows may differ for the rows to be rivals.
 const RIVALS: f32 = 0.7;
 
-/// What answers best.
+/// The section that answers best, and what to say of it.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Choice {
-    /// Its place in the evidence.
+    /// The place of the section in the evidence.
     pub(super) place: usize,
     /// The sentences or cells to say, in their order.
     pub(super) sentences: Vec<usize>,
-    /// Two rows that fit about as well as each other, by their names.
+    /// The names of two rows that fit about equally well.
     pub(super) rivals: Option<[String; 2]>,
-    /// Whether it is a row that the utterance names, with a column that it names too.
+    /// Whether the section is a row, and the utterance names it and one of its columns.
     pub(super) is_named: bool,
 }
 
-/// A piece of evidence as the reader reads it.
+/// Converts a piece of evidence to the section that the reader reads.
 pub(super) fn section(evidence: &Evidence, taught: &NearestPhrasings) -> Section {
     let taught = (taught.of(&evidence.id) * 100.0).round() as u8;
     let Evidence { row, document, .. } = evidence;
@@ -41,8 +41,8 @@ pub(super) fn section(evidence: &Evidence, taught: &NearestPhrasings) -> Section
     Section { title, sentences: sentences(&evidence.text), taught }
 }
 
-/// The section with the best sentence, the first of equals, and what of it is said; `None` if nothing was
-/// read.
+/// Chooses the section with the best sentence, the first of equals, and what to say of it. Returns
+/// `None` if nothing was read.
 pub(super) fn choose(
     read: &[(usize, &Evidence)],
     reading: &Reading,
@@ -66,7 +66,8 @@ pub(super) fn choose(
         let name = of.row.as_ref().and_then(|row| subject(&row.columns));
         name.is_some_and(|it| it.value.len() > 2 && spoken.contains(&it.value.to_lowercase()))
     };
-    // A row and a column of it that are both named are what is asked for, whatever else is near.
+    // An utterance that names a row and one of its columns asks for that cell, whatever else is
+    // near.
     let asked = terms(utterance);
     let named = |(_, evidence, scores, _): &(usize, &Evidence, &Vec<f32>, (usize, f32))| {
         let row = evidence.row.as_ref().filter(|_| is_named(evidence))?;
@@ -88,7 +89,8 @@ pub(super) fn choose(
         section.3 = (column, score);
         sections.insert(0, section);
     }
-    // A stable sort: of equals the more relevant one. Of two rows about alike the one that is named.
+    // The sort is stable: of equals the more relevant one stays first. Of two rows that score about
+    // alike, the one that the utterance names goes first.
     let rest = usize::from(cell.is_some());
     sections[rest..].sort_by(|a, b| b.3.1.total_cmp(&a.3.1));
     if let [first, second, ..] = &mut sections[..]
@@ -100,7 +102,7 @@ pub(super) fn choose(
         std::mem::swap(first, second);
     }
     let (place, evidence, scores, (at, score)) = *sections.first()?;
-    // Rows are rivals only where one of them answers rather than none.
+    // Rows are rivals only if the best one answers at all.
     let rivals = sections
         .get(1)
         .filter(|(.., (_, second))| score > 0.0 && score - second <= RIVALS && !is_named(evidence));
@@ -113,7 +115,7 @@ pub(super) fn choose(
         .filter(|other| cell.is_none() && *other != at && scores[*other] >= score - BESIDE)
         .collect();
     others.sort_by(|a, b| scores[*b].total_cmp(&scores[*a]));
-    // A question in a list of answered questions is answered by what follows it.
+    // In a list of questions and answers, the sentence after a question answers it.
     let texts = section(evidence, &NearestPhrasings::default()).sentences;
     let is_question = |at: &usize| texts.get(*at).is_some_and(|it| it.ends_with(['?', '？']));
     let answer = |at: usize| if is_question(&at) { at + 1 } else { at };
@@ -128,8 +130,8 @@ pub(super) fn choose(
     Some(Choice { place, sentences, rivals, is_named: cell.is_some() })
 }
 
-/// The rows that answer what the turn asks of several at once, by their places in the evidence, and what is said of
-/// them. `None` if it asks no such thing.
+/// Returns the places of the rows that answer a row operation of the turn, and what to say of them.
+/// Returns `None` if the turn asks for none, or there is nothing to say.
 pub(super) fn asked_rows(evidence: &[Evidence], lexicon: &Lexicon) -> Option<(Vec<usize>, String)> {
     let answering = |at: &usize| evidence[*at].row.as_ref().is_some_and(|row| row.asked.is_some());
     let places: Vec<usize> = (0..evidence.len()).filter(answering).collect();
@@ -138,8 +140,8 @@ pub(super) fn asked_rows(evidence: &[Evidence], lexicon: &Lexicon) -> Option<(Ve
     Some((places, tables::said_of_all(&rows, asked, lexicon)?))
 }
 
-/// What is said of a piece of evidence: sentences of a passage, or cells of a row. `None` if there is
-/// nothing to say.
+/// Returns what to say of a piece of evidence: sentences of a passage, or cells of a row. Returns
+/// `None` if there is nothing to say.
 pub(super) fn said(evidence: &Evidence, chosen: &[usize], lexicon: &Lexicon) -> Option<String> {
     if let Some(row) = &evidence.row {
         let columns: Vec<&Column> = chosen.iter().filter_map(|at| row.columns.get(*at)).collect();
@@ -149,14 +151,13 @@ pub(super) fn said(evidence: &Evidence, chosen: &[usize], lexicon: &Lexicon) -> 
     let chosen: Vec<String> = chosen
         .iter()
         .filter_map(|at| all.get(*at))
-        // A row of a table in a page: what it is about, and what holds for it.
+        // In a table row of a page the first cell is the subject, and the others describe it.
         .map(|sentence| sentence.replacen(" | ", ": ", 1).replace(" | ", ", "))
         .collect();
     (!chosen.is_empty()).then(|| joined(&chosen, lexicon))
 }
 
-/// Sentences behind each other. List items and table rows end without a full stop; they are parted all
-/// the same.
+/// Joins sentences. Separates list items and table rows too, which end without a full stop.
 fn joined(sentences: &[String], lexicon: &Lexicon) -> String {
     let is_chinese = lexicon.language() == Lexicon::chinese().language();
     let [space, parted, stop] = if is_chinese { ["", "；", "。"] } else { [" ", "; ", "."] };

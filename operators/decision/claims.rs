@@ -1,4 +1,4 @@
-//! Checks that a language model claims nothing of its own: a number, an address or a name that is neither in the
+//! Checks that a language model invents nothing: no number, address or name that is neither in the
 //! evidence nor in the dialogue.
 
 use unicode_segmentation::UnicodeSegmentation;
@@ -28,7 +28,8 @@ const WORDS: [&str; 21] = [
     "twenty",
 ];
 
-/// The first claim of a reply that is not in what is `known`; `None` if all are.
+/// Returns the first claim of a reply that is in none of the `known` texts; `None` if each is in
+/// one.
 pub(super) fn unfounded<'r>(reply: &'r str, known: &[&str]) -> Option<&'r str> {
     let known: Vec<String> = known.iter().map(|text| text.to_lowercase()).collect();
     let has = |claim: &str| known.iter().any(|text| holds(text, &claim.to_lowercase()));
@@ -41,7 +42,7 @@ pub(super) fn unfounded<'r>(reply: &'r str, known: &[&str]) -> Option<&'r str> {
     for sentence in reply.unicode_sentences() {
         for (at, word) in sentence.unicode_words().enumerate() {
             let is_number = word.starts_with(|first: char| first.is_ascii_digit());
-            // What begins a sentence has a capital anyway, and so has "I".
+            // The first word of a sentence has a capital in any case, and so has "I".
             let is_name = at > 0 && word.len() > 1 && word.starts_with(char::is_uppercase);
             let is_own = ["I'm", "I've", "I'll", "I'd"].contains(&word);
             if (is_number && !has(word) && !has_in_words(word, &has))
@@ -54,13 +55,13 @@ pub(super) fn unfounded<'r>(reply: &'r str, known: &[&str]) -> Option<&'r str> {
     None
 }
 
-/// Whether a small number is known in words.
+/// Whether the known texts have a small number in words.
 fn has_in_words(number: &str, has: &impl Fn(&str) -> bool) -> bool {
     let word = number.parse().ok().and_then(|it: usize| WORDS.get(it));
     word.is_some_and(|word| has(word))
 }
 
-/// Whether a text has a claim, and not only as a part of a longer number or word.
+/// Whether a text contains a claim, and not only as a part of a longer number or word.
 fn holds(text: &str, claim: &str) -> bool {
     let joins = |it: Option<char>| it.is_some_and(|it| it.is_ascii_alphanumeric());
     text.match_indices(claim).any(|(at, found)| {

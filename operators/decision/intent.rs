@@ -1,4 +1,4 @@
-//! What an utterance is for, beside a question: whether it calls for a person, or is small talk.
+//! Recognises what an utterance is for, other than a question: to call for a person, or small talk.
 
 use std::sync::LazyLock;
 
@@ -8,10 +8,10 @@ use turnstream_knowledge::small_talk::{small_talk_in, spoken_words};
 use turnstream_ports::model::reader::{Intent, Reading};
 use turnstream_schemas::HandOffReason;
 
-/// The head of the file describes its format.
+/// The cues. The head of the file describes its format.
 const CUES: &str = include_str!("cues.txt");
 
-/// The cues, for one search of all of them, and the reason of each.
+/// The cues, compiled into one search, and the reason of each.
 struct Cues {
     search: AhoCorasick,
     reasons: Vec<HandOffReason>,
@@ -23,7 +23,7 @@ static PLAIN: LazyLock<Cues> = LazyLock::new(|| {
         let Some((reason, words)) = line.split_once(" | ") else { continue };
         let reason = HandOffReason::ALL.into_iter().find(|it| it.name() == reason);
         let Some(reason) = reason else { continue };
-        // Chinese is searched as it was written, other words whole, between spaces.
+        // Chinese cues are searched as written, others as whole words between spaces.
         texts.push(if has_han(words) { words.to_owned() } else { format!(" {words} ") });
         reasons.push(reason);
     }
@@ -32,7 +32,7 @@ static PLAIN: LazyLock<Cues> = LazyLock::new(|| {
 });
 
 impl Cues {
-    /// Marks the reasons that the utterance has cues of.
+    /// Marks the reasons for which the utterance has cues.
     fn said_in(&self, utterance: &str) -> [bool; LEAST.len()] {
         let spaced = format!(" {} ", spoken_words(utterance).join(" "));
         let texts = [spaced.as_str(), utterance];
@@ -47,8 +47,8 @@ impl Cues {
     }
 }
 
-/// The reasons, what most needs a person first, with the least probability at which the reader calls
-/// for one: where people are in danger, one hand-over too many is the lesser mistake.
+/// The reasons, the most urgent first, with the least probability at which the reader calls for a
+/// person. Where people are in danger, one hand-off too many is the lesser mistake.
 const LEAST: [(HandOffReason, Intent, f32); 3] = [
     (HandOffReason::Safety, Intent::Safety, 0.3),
     (HandOffReason::Asked, Intent::HandOff, 0.5),
@@ -59,7 +59,7 @@ const SMALL_TALK: f32 = 0.6;
 /// The least share of small talk in its words at which an utterance is small talk.
 const SMALL_TALK_SHARE: f64 = 0.8;
 
-/// Why the utterance calls for a person: by its words or by the reader.
+/// Returns why the utterance calls for a person, by its words or by the reader.
 pub(super) fn hand_off(utterance: &str, reading: Option<&Reading>) -> Option<HandOffReason> {
     let by_words = PLAIN.said_in(utterance);
     let by_reader = |intent, least| reading.is_some_and(|it| probability(it, intent) >= least);

@@ -66,8 +66,8 @@ impl Prompted for ResponseDecision {
 }
 
 impl ResponseDecision {
-    /// The evidence that the model is shown, each with its place: passages and rows, and what else may be
-    /// said.
+    /// Returns the evidence that the model is shown, each piece with its place: passages and rows,
+    /// and other evidence that may be said.
     fn shown<'t>(&self, turn: &'t TurnInFlight) -> Vec<(usize, &'t Evidence)> {
         let mut shown = self.read_evidence(turn);
         let is_text = |it: &Evidence| it.document.is_some() || it.row.is_some();

@@ -173,7 +173,7 @@ fn small_talk_is_social_unless_something_answers() {
     };
     assert_eq!(of(&decided(&["u: hiya folks"], pages(), social(0.2))).0, Action::Social);
     assert_eq!(of(&decided(&["u: when do you open"], pages(), social(0.9))).0, Action::Answer);
-    // What is small talk in each word needs no reader, who would find the same answer again.
+    // If every word is small talk the reader is not asked: it would find the previous answer again.
     let (config, lines) =
         (DecisionConfig::default(), ["u: when do you open", "s: At nine.", "u: thanks a lot"]);
     let (turn, asked) = decided_with(&config, &lines, pages(), social(0.9));
@@ -277,7 +277,7 @@ fn a_language_model_decides_and_words_in_one_call() {
     let declined = r#"{"action": "decline", "reply": "", "evidence": []}"#;
     let (turn, _) = prompted_with(vec![declined], &["u: who are you?"]);
     assert_eq!(of(&turn), (Action::Decline, None, &*DecisionTexts::default().en.decline));
-    // Who asks for a person in plain words is not kept waiting for a model.
+    // A user who asks for a person in plain words is not kept waiting for a model.
     let (turn, asked) = prompted_with(vec![good], &["u: a real person, please"]);
     assert_eq!((of(&turn).0, asked), (Action::HandOff, 0));
 }

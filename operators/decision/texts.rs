@@ -1,4 +1,4 @@
-//! What is said where nothing is answered, by language.
+//! The texts of responses that answer nothing, by language.
 
 use schemars::JsonSchema;
 use serde::de::Error;
@@ -8,7 +8,7 @@ use turnstream_knowledge::language::Lexicon;
 use turnstream_ports::refused::Refused;
 use turnstream_schemas::{HandOffReason, Stage};
 
-/// Stands for the choices in a question back.
+/// The placeholder for the choices in a question back.
 const CHOICES: &str = "{choices}";
 
 /// The texts by language: `en` for English and every language without texts, `zh` for Chinese.
@@ -22,7 +22,7 @@ pub struct DecisionTexts {
     pub zh: TextsOfLanguage,
 }
 
-/// Reads some of the texts of Chinese; the others are the defaults of Chinese, not of English.
+/// Reads the given Chinese texts; the others default to the Chinese ones, not to English.
 fn over_chinese<'de, D: Deserializer<'de>>(given: D) -> Result<TextsOfLanguage, D::Error> {
     let given = Map::<String, Value>::deserialize(given)?;
     let texts = serde_json::to_value(DecisionTexts::default().zh).map_err(D::Error::custom)?;
@@ -35,11 +35,11 @@ fn over_chinese<'de, D: Deserializer<'de>>(given: D) -> Result<TextsOfLanguage, 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct TextsOfLanguage {
-    /// Nothing in the knowledge answers.
+    /// Declines because nothing in the knowledge answers.
     pub decline: String,
     /// Asks which of two is meant; `{choices}` stands for their names.
     pub ask: String,
-    /// Stands between the two names.
+    /// Separates the two names.
     pub or: String,
     /// Hands over because the user asked for a person, or because staff taught so.
     pub hand_off: String,
@@ -114,7 +114,7 @@ impl DecisionTexts {
 }
 
 impl TextsOfLanguage {
-    /// The text by which a conversation is handed over.
+    /// Returns the text that hands a conversation over.
     pub(super) fn hand_off(&self, reason: HandOffReason) -> &str {
         match reason {
             HandOffReason::Asked | HandOffReason::Taught => &self.hand_off,
@@ -124,7 +124,7 @@ impl TextsOfLanguage {
         }
     }
 
-    /// The question which of two is meant.
+    /// Returns the question which of two is meant.
     pub(super) fn ask(&self, [first, second]: &[String; 2]) -> String {
         self.ask.replace(CHOICES, &format!("{first}{}{second}", self.or))
     }

@@ -42,7 +42,7 @@ pub(super) fn join(
     [first, second, unselected, &rest].concat()
 }
 
-/// The selected passages, and the best of the others.
+/// Returns the selected passages, and the best of the others.
 fn choose(passages: &[Evidence], config: &FactSelectionConfig) -> (Vec<Evidence>, Vec<Evidence>) {
     let (mut chosen, mut rest) = (Vec::new(), Vec::new());
     let mut said: Vec<BTreeSet<String>> = Vec::new();
@@ -61,7 +61,7 @@ fn choose(passages: &[Evidence], config: &FactSelectionConfig) -> (Vec<Evidence>
     (chosen, rest)
 }
 
-/// The likeness of two sets of terms (Jaccard), 0..=1; 1 where both are empty.
+/// Returns the likeness of two sets of terms (Jaccard), 0..=1; 1 where both are empty.
 fn likeness(a: &BTreeSet<String>, b: &BTreeSet<String>) -> f64 {
     let both = a.intersection(b).count();
     let either = a.len() + b.len() - both;

@@ -9,7 +9,7 @@ use crate::flow::{Candidates, TurnInFlight};
 use crate::prompted::Slot;
 use crate::prompted::material::{numbered, of_context, of_queries, of_topics};
 
-/// The text of a turn that fills a slot.
+/// Returns the text of a turn that fills a slot.
 pub(super) fn fill(turn: &TurnInFlight, slot: Slot) -> String {
     let (demand, candidates) = (&turn.demand, &turn.candidates);
     match slot {
@@ -21,7 +21,7 @@ pub(super) fn fill(turn: &TurnInFlight, slot: Slot) -> String {
     }
 }
 
-/// The evidence that an answer picks, then the most relevant of the rest.
+/// Returns the evidence that an answer picks, then the most relevant of the rest.
 pub(super) fn selected(
     candidates: &Candidates,
     answer: &SelectionAnswer,

@@ -1,4 +1,4 @@
-//! The interface of a record to the stage runner.
+//! The interface between a turn's record and the stage runner.
 
 use std::sync::Arc;
 
@@ -46,11 +46,11 @@ fn bit(part: RecordPart) -> u32 {
 
 /// A record that belongs to one turn.
 pub trait InFlight: Clone + 'static {
-    /// The turn and its history.
+    /// Returns the turn and its history.
     fn context(&self) -> &Arc<TurnContext>;
-    /// Timings, faults, models and written parts so far.
+    /// Returns timings, faults, models and written parts so far.
     fn progress(&mut self) -> &mut Progress;
-    /// The round of self-refinement, from 1; 0 before the first.
+    /// Returns the round of self-refinement, from 1; 0 before the first.
     fn round(&self) -> u32 {
         0
     }
@@ -58,8 +58,8 @@ pub trait InFlight: Clone + 'static {
     fn for_gate(&self) -> bool {
         false
     }
-    /// The parts in which the record differs from `was`. In builds with debug assertions a stage that
-    /// changes a part that its row of the table does not name panics.
+    /// Returns the parts in which the record differs from `was`. In builds with debug assertions a
+    /// stage that changes a part that its row of the table does not name panics.
     fn changed(&self, _was: &Self) -> Vec<RecordPart> {
         Vec::new()
     }

@@ -30,12 +30,13 @@ pub struct Judges {
 }
 
 impl Judges {
-    /// The judges of a form, for all configured sources.
+    /// Chooses the judges of a form, for all configured sources.
     pub fn new(config: &GateConfig, sources: &Sources) -> Self {
         Self::of_kinds(config, sources.iter().map(|source| source.config.kind))
     }
 
-    /// The judges for the sources that a turn calls for. Every turn calls for a source without cues.
+    /// Chooses the judges for the sources that a turn calls for. Every turn calls for a source
+    /// without cues.
     pub(super) fn of_turn(config: &GateConfig, turn: &TurnInFlight, sources: &Sources) -> Self {
         Self::of_kinds(config, source_planning::kinds(turn, sources))
     }
@@ -70,7 +71,7 @@ impl Judges {
         self.encoder
     }
 
-    /// The names of the encoder's definitions that count; if empty, all of them.
+    /// Returns the names of the encoder's definitions that count; if empty, all of them.
     pub fn definitions(&self) -> &[String] {
         &self.definitions
     }
@@ -101,8 +102,8 @@ impl Judges {
     }
 }
 
-/// The definition of the shipped encoder that judges the need of a kind of source. `None` if rules
-/// judge it.
+/// Returns the definition of the shipped encoder that judges the need of a kind of source. `None`
+/// if rules judge it.
 fn definition(kind: SourceKind) -> Option<&'static str> {
     match kind {
         SourceKind::Documents => Some("dstc11"),

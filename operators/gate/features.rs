@@ -168,7 +168,7 @@ impl ChineseLists {
         lists
     }
 
-    /// How surely a Chinese text without a question mark is a question, 0..=1.
+    /// Returns how surely a Chinese text without a question mark is a question, 0..=1.
     fn question(&self, text: &str) -> f64 {
         let holds = |list: &[&str]| list.iter().any(|word| text.contains(word));
         if holds(&self.question) {
@@ -218,8 +218,8 @@ impl Features {
 /// How many utterances back the gate looks for what a Chinese question leaves out: three exchanges.
 const UNDERSTOOD_UTTERANCES: u32 = 6;
 
-/// The informativeness of what a Chinese question leaves out. Chinese neither repeats what is
-/// understood (门票多少钱？) nor puts a pronoun for it, so the question is taken to be about the most
+/// Returns the informativeness of what a Chinese question leaves out. Chinese neither repeats what
+/// is understood (门票多少钱？) nor puts a pronoun for it, so the question is taken to be about the most
 /// informative concept of the last utterances.
 fn understood(mentions: &[Mention], current: u32) -> f64 {
     let lately = mentions.iter().filter(|mention| {
@@ -228,7 +228,7 @@ fn understood(mentions: &[Mention], current: u32) -> f64 {
     lately.map(|mention| f64::from(mention.informativeness)).fold(0.0, f64::max)
 }
 
-/// How surely a text is a question, 0..=1.
+/// Returns how surely a text is a question, 0..=1.
 fn question(text: &str, words: &[String]) -> f64 {
     if text.contains(['?', '？', '؟']) {
         return 1.0;
@@ -261,7 +261,7 @@ fn requests(text: &str, words: &[String]) -> bool {
     })
 }
 
-/// How far a recalled exchange already answers the query, 0..=1.
+/// Returns how far a recalled exchange already answers the query, 0..=1.
 fn answered(context: &TurnContext) -> f64 {
     let asked = content_lemmas(context.query(), context.lexicon());
     if asked.is_empty() {
@@ -282,7 +282,7 @@ fn answered(context: &TurnContext) -> f64 {
     if most < 0.5 { 0.0 } else { most }
 }
 
-/// The content lemmas of a text.
+/// Returns the content lemmas of a text.
 fn content_lemmas(text: &str, lexicon: &Lexicon) -> BTreeSet<String> {
     let words = lexicon.words(text);
     words.iter().filter(|word| !word.function_word).map(|word| word.lemma.to_string()).collect()

@@ -70,7 +70,8 @@ pub fn after_draft<'scope>(
 /// A function that returns what the gate reads beside the dialogue.
 type ReadsOf = for<'t> fn(&'t TurnInFlight) -> Reads<'t>;
 
-/// The texts of the most relevant evidence from any source; ties in the order of the sources.
+/// Returns the texts of the most relevant evidence from any source; ties in the order of the
+/// sources.
 fn retrieved(turn: &TurnInFlight) -> Reads<'_> {
     let mut all: Vec<&Evidence> = turn.candidates.iter().collect();
     all.sort_by(|a, b| b.relevance.get().total_cmp(&a.relevance.get()));
@@ -78,7 +79,7 @@ fn retrieved(turn: &TurnInFlight) -> Reads<'_> {
     Reads { knowledge: knowledge.collect(), response: None }
 }
 
-/// The response that was drafted without knowledge.
+/// Returns the response that was drafted without knowledge.
 fn drafted(turn: &TurnInFlight) -> Reads<'_> {
     Reads { knowledge: Vec::new(), response: Some(&turn.draft.text) }
 }

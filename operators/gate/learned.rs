@@ -33,7 +33,7 @@ impl Default for LearnedGateConfig {
     }
 }
 
-/// What the encoder reads beside the dialogue.
+/// The texts that the encoder reads beside the dialogue.
 #[derive(Default)]
 pub(super) struct Reads<'a> {
     pub(super) knowledge: Vec<&'a str>,
@@ -45,10 +45,10 @@ pub(super) fn reads(model: &dyn LearnedGate, context: &TurnContext) -> bool {
     context.lexicon().language() == model.language()
 }
 
-/// The model's scores of a turn, for all its definitions of need.
+/// Returns the model's scores of a turn, for all its definitions of need.
 ///
 /// # Errors
-/// The model failed on the turn.
+/// If the model fails on the turn.
 pub(super) fn score(
     model: &dyn LearnedGate,
     context: &TurnContext,
@@ -61,7 +61,7 @@ pub(super) fn score(
     model.score(&reading).map_err(failed)
 }
 
-/// The model's name, for the record.
+/// Returns the model's name, for the record.
 pub(super) fn used(model: &dyn LearnedGate) -> ModelUsed {
     ModelUsed { name: model.name().to_owned(), prompt_hash: None }
 }

@@ -60,7 +60,8 @@ pub(crate) fn answers(relation: &str, asked: &str) -> bool {
         || cues.is_some_and(|(_, cues)| cues.iter().any(|cue| asked.contains(cue)))
 }
 
-/// A fact as a clause, where it is short enough for a sentence.
+/// Returns a fact as a clause, cut after its first part if it is too long; `None` if that does not
+/// fit either.
 fn clause(fact: &FactStatement) -> Option<String> {
     let clause = chinese_clause(&fact.head, &fact.relation, &fact.tail, fact.negated)?;
     if clause.chars().count() <= MAX_CLAUSE_CHARACTERS {
@@ -77,7 +78,7 @@ fn small_talk(turn: &Turn<'_>) -> String {
         Acknowledgement, Apology, Closing, Greeting, HowAreYou, Refusal, Thanks, Wellbeing,
     };
     let acts = turn.small_talk_acts();
-    // The act that most needs an answer decides, wherever it stands in the turn.
+    // The act that most needs an answer decides, wherever in the turn it occurs.
     let first = [Closing, Thanks, HowAreYou, Apology, Greeting, Wellbeing, Refusal]
         .into_iter()
         .find(|act| acts.contains(act))
@@ -169,7 +170,7 @@ fn noted(turn: &Turn<'_>) -> Vec<String> {
     vec![note.to_owned(), ask]
 }
 
-/// What the current turn is about, in the user's words.
+/// Returns the topic of the current turn, in the user's words.
 fn user_topic<'t>(turn: &Turn<'t>) -> Option<&'t str> {
     turn.mentions_by_informativeness().into_iter().find_map(|mention| mention.span.of(turn.query()))
 }

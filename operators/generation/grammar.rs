@@ -51,16 +51,16 @@ impl PhraseSlot {
     }
 }
 
-/// The word lists, read.
+/// The parsed word lists.
 pub(super) struct Grammar {
-    /// Class → its entries.
+    /// The entries of each class.
     classes: FxHashMap<(&'static str, String), ()>,
     /// (class, written) → spoken.
     rewritings: FxHashMap<(&'static str, String), String>,
 }
 
 impl Grammar {
-    /// The word lists of English.
+    /// Returns the word lists of English.
     pub(super) fn english() -> &'static Self {
         &ENGLISH
     }
@@ -87,7 +87,7 @@ impl Grammar {
         self.rewritings.get(&(class, written.to_owned())).map(String::as_str)
     }
 
-    /// A concept as the phrase that a slot takes; `None` where it cannot be said there.
+    /// Returns a concept as the phrase that a slot takes; `None` where it cannot be said there.
     pub(super) fn say(&self, concept: &str, slot: PhraseSlot) -> Option<String> {
         let concept = self.sayable(concept)?;
         match slot {
@@ -101,7 +101,7 @@ impl Grammar {
         }
     }
 
-    /// A concept as the subject of a sentence with a verb in the singular.
+    /// Returns a concept as the subject of a sentence with a verb in the singular.
     pub(super) fn subject(&self, concept: &str) -> Option<String> {
         let concept = self.sayable(concept)?;
         if self.is("plural", last_word(self.spoken(concept))) {
@@ -110,14 +110,14 @@ impl Grammar {
         self.thing(concept)
     }
 
-    /// An action in the progressive: "riding a bicycle".
+    /// Returns an action in the progressive: "riding a bicycle".
     pub(super) fn going_on(&self, concept: &str) -> Option<String> {
         let action = self.action(self.sayable(concept)?)?;
         let (verb, rest) = split_first(&action);
         Some(format!("{}{rest}", Lexicon::english().gerund(verb)))
     }
 
-    /// The concept without a leading article, where all its words may be said.
+    /// Returns the concept without a leading article, where all its words may be said.
     fn sayable<'c>(&self, concept: &'c str) -> Option<&'c str> {
         let bare = ["a ", "an ", "the "].iter().find_map(|article| concept.strip_prefix(article));
         let concept = bare.unwrap_or(concept);
@@ -134,7 +134,7 @@ impl Grammar {
         said.then_some(concept)
     }
 
-    /// The concept as people say it, where the graph writes it otherwise.
+    /// Returns the concept as people say it, where the graph writes it otherwise.
     fn spoken<'c>(&'c self, concept: &'c str) -> &'c str {
         self.rewriting("spoken", concept).or(self.rewriting("name", concept)).unwrap_or(concept)
     }
@@ -153,7 +153,7 @@ impl Grammar {
         self.is("name", concept)
     }
 
-    /// A noun phrase.
+    /// Returns the concept as a noun phrase.
     fn thing(&self, concept: &str) -> Option<String> {
         let spoken = self.spoken(concept);
         if self.is_name(concept) {
@@ -170,7 +170,7 @@ impl Grammar {
         })
     }
 
-    /// A noun phrase that needs no article.
+    /// Returns the concept as a noun phrase that needs no article.
     fn stuff(&self, concept: &str) -> Option<String> {
         let spoken = self.spoken(concept);
         if self.is_name(concept) {
@@ -180,7 +180,7 @@ impl Grammar {
         (!self.needs_article(noun)).then(|| noun.to_owned())
     }
 
-    /// A noun phrase in general: countable nouns in the plural.
+    /// Returns the concept as a noun phrase for things in general: countable nouns in the plural.
     fn topic(&self, concept: &str) -> Option<String> {
         let spoken = self.spoken(concept);
         if self.is_name(concept) || self.is("the", spoken) {
@@ -196,7 +196,7 @@ impl Grammar {
         })
     }
 
-    /// The plural of a countable noun phrase whose head is its last word.
+    /// Returns the plural of a countable noun phrase whose head is its last word.
     fn plural(&self, noun: &str) -> String {
         let (before, head) = noun.split_at(noun.len() - last_word(noun).len());
         if let Some(plural) = self.rewriting("plurals", head) {
@@ -211,7 +211,7 @@ impl Grammar {
         }
     }
 
-    /// The words, where they can be a noun phrase.
+    /// Returns the words if they can be a noun phrase.
     fn noun_phrase<'c>(&self, spoken: &'c str) -> Option<&'c str> {
         let quality = self.is("quality", spoken) && !self.is("mass", spoken);
         let odd = |word: &str| self.is("preposition", word) && word != "of";
@@ -248,7 +248,7 @@ impl Grammar {
         !mass && !gerund && !plural && !self.is_name(head)
     }
 
-    /// A verb phrase, with the small words that the graph's lemmas lack.
+    /// Returns the concept as a verb phrase, with the small words that the graph's lemmas lack.
     fn action(&self, concept: &str) -> Option<String> {
         if let Some(spoken) = self.rewriting("spoken", concept) {
             return self.is("verb", split_first(spoken).0).then(|| spoken.to_owned());
@@ -281,7 +281,7 @@ impl Grammar {
         })
     }
 
-    /// The object of a verb: a noun phrase of at most two words, or an adverb.
+    /// Returns the object of a verb: a noun phrase of at most two words, or an adverb.
     fn object(&self, object: &str) -> Option<String> {
         if self.is("adverb", object) || (object.ends_with("ly") && !object.contains(' ')) {
             return Some(object.to_owned());
@@ -289,20 +289,21 @@ impl Grammar {
         (object.split(' ').count() <= 2).then(|| self.thing(object)).flatten()
     }
 
-    /// A verb phrase in the passive: "eaten", "worn on feet".
+    /// Returns the concept as a verb phrase in the passive: "eaten". It takes verbs without an
+    /// object.
     fn undergone(&self, concept: &str) -> Option<String> {
         let (verb, rest) = split_first(concept);
         let plain = self.is("verb", verb) && !self.is("linking", verb) && rest.is_empty();
         plain.then(|| Lexicon::english().participle(verb))
     }
 
-    /// An adjective.
+    /// Returns the concept as an adjective.
     fn quality(&self, concept: &str) -> Option<String> {
         let spoken = self.spoken(concept);
         self.is("quality", spoken).then(|| spoken.to_owned())
     }
 
-    /// A noun phrase with its preposition.
+    /// Returns the concept as a noun phrase with its preposition.
     fn place(&self, concept: &str) -> Option<String> {
         let spoken = self.spoken(concept);
         let preposition = if self.is("at", spoken) {
@@ -317,7 +318,7 @@ impl Grammar {
     }
 }
 
-/// "a" or "an", by the sound that the word most likely begins with.
+/// Returns "a" or "an", by the sound that the word most likely begins with.
 fn article(noun: &str) -> &'static str {
     let sounds_like_y = ["uni", "use", "usu", "eu", "one", "uk", "ur"];
     let silent_h = ["hour", "honest", "honor", "honour", "heir"];
@@ -330,7 +331,7 @@ fn article(noun: &str) -> &'static str {
     }
 }
 
-/// The first word, and the rest with its leading space.
+/// Returns the first word, and the rest with its leading space.
 fn split_first(text: &str) -> (&str, &str) {
     text.split_at(text.find(' ').unwrap_or(text.len()))
 }

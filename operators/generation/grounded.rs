@@ -8,8 +8,8 @@
 //! - Each value must be of a column that the user asked for, or that the value's clause names.
 //! - A response may affirm or deny only columns of yes or no.
 //! - A response that says neither a value nor such a column says too little.
-//! - Where the user said only a part of the name of what the row is about, the response must name it in full:
-//!   it may not be what the user meant (the lamp's dimmer, for a question about the lamp).
+//! - If the user said only a part of the name of the row's subject, the response must name it in
+//!   full: it may not be what the user meant (the lamp's dimmer, for a question about the lamp).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::LazyLock;
@@ -42,7 +42,7 @@ pub enum Ungrounded {
     /// A value whose column neither the user nor its clause names.
     #[error("what {0} is of is not said")]
     Unnamed(String),
-    /// A value that is said to own what the row is about, instead of the reverse.
+    /// A value that is said to own the row's subject, instead of the reverse.
     #[error("the row is said to be of {0}, and not the other way round")]
     Reversed(String),
     /// The response has neither a value that is new to the user nor a column of yes or no.
@@ -51,12 +51,14 @@ pub enum Ungrounded {
     /// A value that occurs twice, or a word of the model's own that occurs twice in a clause.
     #[error("`{0}` is said twice")]
     Twice(String),
-    /// What the row is about, where the user said only a part of its name and the response does not name it.
+    /// The row's subject, if the user said only a part of its name and the response does not name
+    /// it.
     #[error("that it is of {0} is not said")]
     Subject(String),
 }
 
-/// The terms of columns that a plain word goes with; none where it goes with any.
+/// Maps each plain word to the terms of the columns that it goes with; one without terms goes with
+/// any column.
 static PLAIN: LazyLock<BTreeMap<String, BTreeSet<String>>> = LazyLock::new(|| {
     let mut plain: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
     for line in PLAIN_WORDS.lines().filter(|line| !line.is_empty() && !line.starts_with('#')) {
@@ -103,7 +105,7 @@ fn words(said: &[Said], row: &TableRow) -> Result<(), Ungrounded> {
     Ok(())
 }
 
-/// No value occurs twice in a response, and no word twice in a clause.
+/// Checks that no value occurs twice in a response, and no word twice in a clause.
 fn once(said: &[Said]) -> Result<(), Ungrounded> {
     let mut values = BTreeSet::new();
     for Clause { words, values: here } in clauses(said) {
@@ -118,7 +120,8 @@ fn once(said: &[Said]) -> Result<(), Ungrounded> {
     Ok(())
 }
 
-/// Where the utterance has a part of the name of what the row is about, the response has all of it.
+/// Checks that the response has the whole name of the row's subject if the utterance has a part of
+/// it.
 fn named_in_part(said: &[Said], row: &TableRow, asked: &str) -> Result<(), Ungrounded> {
     let Some(subject) = row.columns.first() else { return Ok(()) };
     let asked: BTreeSet<String> = terms(asked).into_iter().collect();
@@ -131,7 +134,8 @@ fn named_in_part(said: &[Said], row: &TableRow, asked: &str) -> Result<(), Ungro
     Ok(())
 }
 
-/// Values belong to what the row is about, and no clause says the reverse ("the ferry for C2 is Skarvik").
+/// Checks that values belong to the row's subject, and no clause says the reverse ("the ferry for
+/// C2 is Skarvik").
 fn forwards(said: &[Said], row: &TableRow) -> Result<(), Ungrounded> {
     let subject = row.columns.first();
     let mut whose: Option<&Column> = None;
@@ -157,8 +161,8 @@ fn forwards(said: &[Said], row: &TableRow) -> Result<(), Ungrounded> {
     Ok(())
 }
 
-/// A yes or no at the beginning must be the value of the columns of yes or no that share most terms with the
-/// question.
+/// Checks that a yes or no at the beginning is the value of the columns of yes or no that share
+/// most terms with the question.
 fn answer(said: &[Said], row: &TableRow, asked: &str) -> Result<(), Ungrounded> {
     let Some(Said::Words(words)) = said.first() else { return Ok(()) };
     let first = words.split(|c: char| !c.is_alphabetic()).find(|word| !word.is_empty());
@@ -179,12 +183,12 @@ fn answer(said: &[Said], row: &TableRow, asked: &str) -> Result<(), Ungrounded> 
     }
 }
 
-/// The columns of yes or no.
+/// Returns the columns of yes or no.
 fn truths(row: &TableRow) -> impl Iterator<Item = &Column> {
     row.columns.iter().filter(|column| matches!(&*column.value, "yes" | "no"))
 }
 
-/// The terms of a column's name.
+/// Returns the terms of a column's name.
 fn called(column: &Column) -> BTreeSet<String> {
     terms(&column.name).into_iter().collect()
 }
@@ -220,11 +224,12 @@ fn clauses(said: &[Said]) -> Vec<Clause<'_>> {
     clauses
 }
 
-/// Checks each clause. The column of a value must be asked for or named in the clause, except the first
-/// column, which is what the row is about. A clause that denies may have no other value than that of the
-/// first column, and may name only those columns of yes or no that are no; a clause that does not deny,
-/// only those that are yes. Some clause must have a value that is new to the user, or name a column of yes
-/// or no: a response that finds nothing, or repeats the user's own words, says less than the row.
+/// Checks each clause. The column of a value must be asked for or named in the clause, except the
+/// first column, which names the row's subject. A clause that denies may have no other value than
+/// that of the first column, and may name only those columns of yes or no that are no; a clause
+/// that does not deny, only those that are yes. Some clause must have a value that is new to the
+/// user, or name a column of yes or no: a response that finds nothing, or repeats the user's own
+/// words, says less than the row.
 fn clauses_hold(said: &[Said], row: &TableRow, asked: &str) -> Result<(), Ungrounded> {
     let subject = row.columns.first();
     let others = row.columns.iter().filter(|column| !matches!(&*column.value, "yes" | "no"));
@@ -254,7 +259,7 @@ fn clauses_hold(said: &[Said], row: &TableRow, asked: &str) -> Result<(), Ungrou
         let meant: Vec<&Column> = truths(row).filter(is_spoken_of).collect();
         let is_new = |column: &&Column| terms(&column.value).iter().any(|it| !asked.contains(it));
         says |= values.iter().any(is_new) || !meant.is_empty();
-        // A column that is denied by a part of its name may be another column.
+        // A clause that denies a column by a part of its name may mean another column.
         let is_named_in_full = |column: &&Column| called(column).is_subset(&spoken);
         let is_vague = !meant.iter().any(is_named_in_full);
         let is_denied = denies && is_vague && !spoken.is_disjoint(&elsewhere);

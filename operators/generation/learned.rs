@@ -22,25 +22,26 @@ use crate::unified::exchanges;
 
 /// Most rows that the model is shown.
 const MOST_ROWS: usize = 3;
-/// The relevance that the model is told of the leading row, and that of the other rows, in tenths as in
-/// training. The relevance of the turn's own evidence is on another scale.
+/// The relevance that the request gives the leading row, and the other rows, in tenths as in
+/// training. The turn's own relevances are on another scale.
 const LEADING: u8 = 10;
 const BESIDE: u8 = 3;
 
-/// The row to make the response from; `None` where other evidence leads, or in another language.
+/// Returns the row to make the response from; `None` if other evidence leads, or the turn is not in
+/// English.
 pub(super) fn leading_row(turn: &TurnInFlight) -> Option<&TableRow> {
     let english = turn.context.lexicon().language() == Lexicon::english().language();
     let first = turn.evidence.first().filter(|first| first.selected && english)?;
     first.row.as_ref()
 }
 
-/// The rows that the model is shown, the leading one first.
+/// Returns the rows that the model is shown, the leading one first.
 fn rows(turn: &TurnInFlight) -> impl Iterator<Item = &Evidence> {
     let selected = turn.evidence.iter().take_while(|evidence| evidence.selected);
     selected.filter(|evidence| evidence.row.is_some()).take(MOST_ROWS)
 }
 
-/// The request for a turn.
+/// Makes the request for a turn.
 pub(super) fn request(turn: &TurnInFlight, config: &LearnedGenerationConfig) -> UnifiedRequest {
     let relevances = std::iter::once(LEADING).chain(std::iter::repeat(BESIDE));
     let evidence = rows(turn).map(|row| evidence_text(row, SourceKind::Table)).zip(relevances);
@@ -53,7 +54,7 @@ pub(super) fn request(turn: &TurnInFlight, config: &LearnedGenerationConfig) -> 
     UnifiedRequest { dialogue: exchanges(&turn.context), task }
 }
 
-/// The first draft that passes both checks; `None` where none does.
+/// Returns the first draft that passes both checks; `None` if none does.
 ///
 /// # Errors
 /// If the answer is not a response.

@@ -45,8 +45,8 @@ pub(super) fn quote(turn: &TurnInFlight, most_bytes: u32) -> Option<Realised<'_>
     })
 }
 
-/// The sentence that shares most terms with the question, the first of equals. If it is a question itself,
-/// as in a list of questions and answers, the sentence after it.
+/// Returns the sentence that shares most terms with the question, the first of equals. If that is a
+/// question itself, as in a list of questions and answers, returns the sentence after it.
 fn best_sentence<'t>(
     text: &'t str,
     asked: &BTreeSet<String>,
@@ -71,7 +71,7 @@ fn best_sentence<'t>(
     best.map(|(_, sentence)| sentence)
 }
 
-/// A quotation with its source, in the language of the turn.
+/// Returns a quotation with its source, in the language of the turn.
 fn attributed(title: &str, sentence: &str, turn: &TurnInFlight) -> String {
     let chinese = turn.context.lexicon().language() == Lexicon::chinese().language();
     match (title.trim(), chinese || has_han(sentence)) {

@@ -4,10 +4,11 @@
 //! The model sees sentences of the turn's persona where the prompt has a slot for them, behind a fence like
 //! everything that comes from outside.
 //!
-//! The answer is text, not JSON. A model that thinks first (as in multi-stage prompting, where it states the
-//! knowledge before it uses it) sees its thought when it writes. Where the stage fails, the realiser answers
-//! if `on_failure` is `lexical`; with `degrade` a fixed sentence admits the failure. The model is asked once
-//! more where its answer is not [prose](super::prose), as other stages do where they cannot read an answer.
+//! The answer is text, not JSON. A model that thinks first (as in multi-stage prompting, where it
+//! states the knowledge before it uses it) sees its thought when it writes. If the stage fails, the
+//! realiser answers if `on_failure` is `lexical`; with `degrade` a fixed sentence admits the
+//! failure. If the answer is not [prose](super::prose), the stage asks the model once more, as
+//! other stages do with an answer that they cannot read.
 
 use crate::flow::TurnInFlight;
 use crate::prompted::Slot;
@@ -15,7 +16,7 @@ use crate::prompted::material::{
     of_context, of_evidence, of_persona, of_queries, of_recalled, of_topics,
 };
 
-/// The text of a turn that fills a slot.
+/// Returns the text of a turn that fills a slot.
 pub(super) fn fill(turn: &TurnInFlight, slot: Slot) -> String {
     let demand = &turn.demand;
     match slot {

@@ -1,8 +1,8 @@
-//! Checks that the answer of a language model is prose that a user may read. It is not where the model, or a
-//! gateway before it, made a mistake: the answer is empty, is JSON instead of a sentence, has control
-//! characters, or begins a second time in the middle.
+//! Checks that the answer of a language model is prose that a user may read. Refuses what a model,
+//! or a gateway before it, gives by mistake: an empty answer, JSON instead of a sentence, control
+//! characters, or an answer that begins a second time in the middle.
 //!
-//! The check looks at the form only, and repairs nothing: the model is asked for a bad answer once more.
+//! The check looks at the form only, and repairs nothing: the stage asks the model once more.
 
 use serde_json::Value;
 use turnstream_schemas::text::is_steering;
@@ -40,7 +40,7 @@ pub fn is_prose(text: &str) -> bool {
     read(text).is_ok()
 }
 
-/// Trims a text.
+/// Trims a text, and checks that it is prose.
 ///
 /// # Errors
 /// If the text is not prose.

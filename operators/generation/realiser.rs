@@ -1,5 +1,5 @@
-//! The realiser: one to three sentences from the selected facts, passages and the history. It does not
-//! use personas.
+//! The realiser makes one to three sentences from the selected facts, passages and the history. It
+//! does not use personas.
 
 use turnstream_knowledge::View;
 use turnstream_knowledge::language::{Lexicon, has_han};
@@ -132,12 +132,12 @@ impl<'a> Turn<'a> {
         ways.get(seed.finalize() as usize % ways.len().max(1)).copied().unwrap_or_default()
     }
 
-    /// The utterances before the current one.
+    /// Returns the utterances before the current one.
     fn earlier(&self) -> &[Utterance] {
         self.in_flight.context.dialogue.split_last().map_or(&[], |(_, earlier)| earlier)
     }
 
-    /// The words of the turn.
+    /// Returns the words of the turn.
     pub(super) fn query(&self) -> &'a str {
         self.in_flight.context.query()
     }
@@ -154,17 +154,17 @@ impl<'a> Turn<'a> {
         self.in_flight.decision.as_ref().is_some_and(|it| it.pieces > 0)
     }
 
-    /// The acts of its small talk.
+    /// Returns the acts of its small talk.
     pub(super) fn small_talk_acts(&self) -> &[SmallTalk] {
         &self.small_talk.acts
     }
 
-    /// The concepts of the demand, then those that the turn names.
+    /// Returns the concepts of the demand, then those that the turn names.
     pub(super) fn concepts(&self) -> impl Iterator<Item = &'a str> {
         self.in_flight.demand.query_concepts().chain(self.current_concepts())
     }
 
-    /// The demand's extended topics, weightiest first.
+    /// Returns the demand's extended topics, weightiest first.
     pub(super) fn extended_topics(&self) -> impl Iterator<Item = &'a str> {
         let extended = self.in_flight.demand.topics.extended.iter();
         extended.map(|topic| topic.concept.as_str())
@@ -182,7 +182,7 @@ impl<'a> Turn<'a> {
             Acknowledgement, Apology, Closing, Greeting, HowAreYou, Refusal, Thanks, Wellbeing,
         };
         let acts = &self.small_talk.acts;
-        // The act that most needs an answer decides, wherever it stands in the turn.
+        // The act that most needs an answer decides, wherever in the turn it occurs.
         let first = [Closing, Thanks, HowAreYou, Apology, Greeting, Wellbeing, Refusal]
             .into_iter()
             .find(|act| acts.contains(act))
@@ -214,8 +214,8 @@ impl<'a> Turn<'a> {
         self.choose("small talk", ways).to_owned()
     }
 
-    /// The selected facts to say: those that can be said well, the most fitting first, of equals in the
-    /// order of selection.
+    /// Returns the selected facts to say: those that can be said well, the most fitting first, of
+    /// equals in the order of selection.
     pub(super) fn facts_to_say(&self, saying: &Saying<'_>) -> Vec<Sayable<'a>> {
         let current = self.current_concepts();
         let unfit = |fact: &FactStatement| {
@@ -254,7 +254,7 @@ impl<'a> Turn<'a> {
         varied(sayable, self.config.max_facts_said as usize)
     }
 
-    /// The concepts that the current turn names, as the graph writes them.
+    /// Returns the concepts that the current turn names, as the graph writes them.
     pub(super) fn current_concepts(&self) -> Vec<&'a str> {
         self.current_mentions().map(|mention| self.graph.concept(mention.concept)).collect()
     }
@@ -300,14 +300,15 @@ impl<'a> Turn<'a> {
         Some(format!("Earlier you asked about {topic}."))
     }
 
-    /// The entry with the most attention that was recalled for its relevance and is no longer in the
-    /// dialogue.
+    /// Returns the entry with the most attention that was recalled for its relevance and is no
+    /// longer in the dialogue.
     pub(super) fn relevant_recall(&self) -> Option<&'a Recalled> {
         let earlier = self.in_flight.earlier_exchanges();
         earlier.into_iter().find(|recalled| recalled.via != RecalledVia::Recent)
     }
 
-    /// The topic of an earlier query: a concept of the demand or the current turn that the query names.
+    /// Returns the topic of an earlier query: a concept of the demand or the current turn that the
+    /// query names.
     fn concept_in(&self, query: &str) -> Option<String> {
         let words = spoken_words(query);
         let mut named = self.concepts().filter(|concept| {
@@ -329,13 +330,13 @@ impl<'a> Turn<'a> {
         Some(format!("{} {topic}?", self.choose("ask on", ways)))
     }
 
-    /// A concept as the object of "about".
+    /// Returns a concept as the object of "about".
     fn topic(&self, concept: &str) -> Option<String> {
         let grammar = self.grammar;
         grammar.say(concept, PhraseSlot::Topic).or_else(|| grammar.going_on(concept))
     }
 
-    /// The earlier answer to nearly the same question.
+    /// Returns the earlier answer to nearly the same question.
     pub(super) fn earlier_answer(&self) -> Option<&'a str> {
         let gate = &self.in_flight.gate;
         // The gate has this feature only where a recalled exchange may answer.
@@ -369,14 +370,14 @@ impl<'a> Turn<'a> {
         vec![note.to_owned(), ask]
     }
 
-    /// What the current turn is about, in the user's words: its most informative mention that can
-    /// be said, the later of equals.
+    /// Returns the topic of the current turn in the user's words: its most informative mention that
+    /// can be said, the later of equals.
     fn user_topic(&self) -> Option<String> {
         let mentions = self.mentions_by_informativeness();
         mentions.into_iter().find_map(|mention| self.in_user_words(mention))
     }
 
-    /// The turn's mentions, the most informative first, the later of equals.
+    /// Returns the turn's mentions, the most informative first, the later of equals.
     pub(super) fn mentions_by_informativeness(&self) -> Vec<&'a Mention> {
         let mut mentions: Vec<&Mention> = self.current_mentions().collect();
         mentions.sort_by(|a, b| {
@@ -385,8 +386,8 @@ impl<'a> Turn<'a> {
         mentions
     }
 
-    /// A mention in the user's words, with the determiner changed: "my dog" becomes "your dog". Only where
-    /// it is surely a thing: "I pay" says nothing of pays.
+    /// Returns a mention in the user's words, with the determiner changed: "my dog" becomes "your
+    /// dog". Returns `None` unless the mention is surely a thing: "I pay" does not speak of pays.
     fn in_user_words(&self, mention: &Mention) -> Option<String> {
         let concept = self.graph.concept(mention.concept);
         let topic = self.topic(concept)?;
@@ -410,7 +411,7 @@ impl<'a> Turn<'a> {
     }
 }
 
-/// The relations that answer this kind of question.
+/// Returns the relations that answer this kind of question.
 fn wanted_relations(words: &[String]) -> &'static [&'static str] {
     let asked = |word: &str| words.iter().any(|spoken| spoken == word);
     let phrase = |phrase: &str| words.join(" ").contains(phrase);
@@ -448,7 +449,7 @@ fn capitalised(text: &str) -> String {
     first + letters.as_str()
 }
 
-/// The text, or its first sentence, whichever fits the bound.
+/// Returns the text, or its first sentence if only that fits; `None` if neither fits.
 fn shortened(text: &str, most_bytes: u32) -> Option<&str> {
     let most = most_bytes as usize;
     let text = text.trim();

@@ -1,4 +1,5 @@
-//! The realiser's answer from a row: the columns that the user asks for, by name, with what the row is about.
+//! The realiser's answer from a row: the columns that the user asks for, by name, with the row's
+//! subject.
 
 use std::collections::BTreeSet;
 
@@ -12,8 +13,8 @@ use crate::tables::{self, subject};
 /// Most columns in one response.
 const MOST_COLUMNS: usize = 3;
 
-/// Says the columns of a row whose names share a term with the question, or the first few where none does.
-/// `None` where there is no column beside the one that names what the row is about.
+/// Says the columns of a row whose names share a term with the question, or the first few if none
+/// does. Returns `None` if the row has no column beside its subject.
 pub(super) fn said(row: &TableRow, asked: &BTreeSet<String>, lexicon: &Lexicon) -> Option<String> {
     let subject = subject(&row.columns)?;
     let others = || row.columns.iter().filter(|column| column.name != subject.name);

@@ -24,7 +24,7 @@ struct FactTemplate {
 pub(super) struct Templates(FxHashMap<&'static str, Vec<FactTemplate>>);
 
 impl Templates {
-    /// The templates of English.
+    /// Returns the templates of English.
     pub(super) fn english() -> &'static Self {
         &ENGLISH
     }
@@ -39,8 +39,8 @@ impl Templates {
         Self(templates)
     }
 
-    /// A fact as a clause, lower case and without a full stop; `None` where no template says it well. A
-    /// denied fact is said as denied or not at all.
+    /// Returns a fact as a clause, lower case and without a full stop; `None` if no template says
+    /// it well. A denied fact is said as denied or not at all.
     pub(super) fn clause(&self, fact: &FactStatement, grammar: &Grammar) -> Option<String> {
         let named_as_denied = fact
             .relation
@@ -63,7 +63,7 @@ fn parse_line(line: &'static str) -> Option<(&'static str, FactTemplate)> {
 }
 
 impl FactTemplate {
-    /// The clause, where both ends fit their slots.
+    /// Returns the clause if both ends of the fact fit their slots.
     fn fill(&self, fact: &FactStatement, denied: bool, grammar: &Grammar) -> Option<String> {
         let text = if denied { self.denied } else { self.holds };
         if text.is_empty() {

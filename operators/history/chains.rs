@@ -23,7 +23,7 @@ pub struct ChainsConfig {
     pub max_entries: u32,
     /// Least likeness to a chain's last entry at which an entry extends the chain, 0..=1.
     pub min_likeness: f64,
-    /// Chains that an entry may extend: this many at most of those extended last, from 1.
+    /// Chains that an entry may extend at most, those extended last; from 1.
     pub max_open: u32,
 }
 
@@ -47,12 +47,12 @@ pub struct Chains {
 }
 
 impl Chains {
-    /// The chains by number, each with the offsets of its entries, oldest first.
+    /// Returns the chains by number, each with the offsets of its entries, oldest first.
     pub fn all(&self) -> impl Iterator<Item = (u32, &[i64])> {
         self.chains.iter().map(|(number, entries)| (*number, entries.as_slice()))
     }
 
-    /// The chain of an entry: its number and the offsets of its entries, oldest first.
+    /// Returns the chain of an entry: its number and the offsets of its entries, oldest first.
     pub fn of(&self, entry: i64) -> Option<(u32, &[i64])> {
         let number = self.chain_of.get(&entry)?;
         Some((*number, self.chains.get(number)?))
@@ -120,7 +120,7 @@ impl Chains {
         }
     }
 
-    /// The chains as the scope's record keeps them, and the number of the next chain.
+    /// Returns the chains as the scope's record keeps them, and the number of the next chain.
     pub fn records(&self) -> (Vec<ChainRecord>, u32) {
         let record = |(id, entries): (u32, &[i64])| ChainRecord { id, entries: entries.to_vec() };
         (self.all().map(record).collect(), self.next)

@@ -42,11 +42,12 @@ impl Default for ClustersConfig {
     }
 }
 
-/// Entries that one summary stands for.
+/// Similar entries, with one summary of them.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Group {
     category: u32,
-    // Boxed, as the category's: a map has room for eleven values, and most scopes have few.
+    // Boxed, like the category's: a node of a map has room for eleven values, and most scopes have
+    // few.
     centroid: Box<Centroid>,
     /// Offsets of the entries.
     members: BTreeSet<i64>,
@@ -68,22 +69,23 @@ impl WrittenSummary {
 }
 
 impl Group {
-    /// The category that it belongs to.
+    /// Returns the category that it belongs to.
     pub fn category(&self) -> u32 {
         self.category
     }
 
-    /// The sum of its entries.
+    /// Returns the sum of its entries.
     pub fn centroid(&self) -> &Centroid {
         &self.centroid
     }
 
-    /// The summary that a language model wrote, where one was asked.
+    /// Returns the summary that a language model wrote, where one was asked.
     pub fn summary(&self) -> Option<&GroupSummary> {
         self.summary.as_ref().map(|summary| &summary.record)
     }
 
-    /// How alike a query and the language model's summary are, 0..=1; 0 where there is no summary.
+    /// Returns how alike a query and the language model's summary are, 0..=1; 0 where there is no
+    /// summary.
     pub fn likeness_of_summary(&self, query: &Signature) -> f64 {
         self.summary.as_ref().map_or(0.0, |summary| summary.text.terms.likeness(&query.terms))
     }
@@ -99,13 +101,13 @@ impl Group {
         now >= least && changed
     }
 
-    /// The offsets of its entries, oldest first; never empty.
+    /// Returns the offsets of its entries, oldest first; never empty.
     pub fn members(&self) -> impl Iterator<Item = i64> {
         self.members.iter().copied()
     }
 }
 
-/// Groups that are about the same.
+/// Similar groups.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Category {
     centroid: Box<Centroid>,
@@ -113,12 +115,12 @@ pub struct Category {
 }
 
 impl Category {
-    /// The sum of its entries.
+    /// Returns the sum of its entries.
     pub fn centroid(&self) -> &Centroid {
         &self.centroid
     }
 
-    /// Its groups, by number; never empty.
+    /// Returns its groups, by number; never empty.
     pub fn groups(&self) -> impl Iterator<Item = u32> {
         self.groups.iter().copied()
     }
@@ -136,28 +138,28 @@ pub struct Clusters {
 }
 
 impl Clusters {
-    /// The categories, by number.
+    /// Returns the categories, by number.
     pub fn categories(&self) -> &BTreeMap<u32, Category> {
         &self.categories
     }
 
-    /// A group.
+    /// Returns the group with this number.
     pub fn group(&self, number: u32) -> Option<&Group> {
         self.groups.get(&number)
     }
 
-    /// The group of an entry.
+    /// Returns the group of an entry.
     pub fn group_of(&self, entry: i64) -> Option<u32> {
         self.group_of.get(&entry).copied()
     }
 
-    /// The category of an entry.
+    /// Returns the category of an entry.
     pub fn category_of(&self, entry: i64) -> Option<u32> {
         self.group_of(entry).and_then(|group| self.groups.get(&group)).map(Group::category)
     }
 
-    /// The group that a language model should summarise next: the largest with at least `least` entries,
-    /// of equals the oldest.
+    /// Returns the group that a language model should summarise next: the largest with at least
+    /// `least` entries, of equals the oldest.
     pub fn to_be_summarised(&self, least: usize) -> Option<u32> {
         let groups = self.groups.iter().filter(|(_, group)| group.is_to_be_summarised(least));
         let largest = groups.max_by_key(|(number, group)| (group.members.len(), Reverse(**number)));
@@ -217,7 +219,7 @@ impl Clusters {
         }
     }
 
-    /// Founds an empty group in the category that the text is most like, or in one of its own.
+    /// Founds an empty group in the category that the text is most like, or in a new one.
     fn found(&mut self, text: &Signature, config: &ClustersConfig) -> u32 {
         let categories = self.categories.iter().map(|(number, of)| (*number, of.centroid()));
         let category = match nearest(categories, text) {
@@ -269,7 +271,7 @@ impl Clusters {
         }
     }
 
-    /// The clusters as the scope's record keeps them, and the number of the next cluster.
+    /// Returns the clusters as the scope's record keeps them, and the number of the next cluster.
     pub fn records(&self) -> (Vec<CategoryRecord>, u32) {
         let groups = |category: &Category| {
             let groups = category.groups.iter().filter_map(|id| Some((id, self.groups.get(id)?)));
@@ -312,7 +314,7 @@ impl Clusters {
     }
 }
 
-/// The sum that a text is most like; of equals the first.
+/// Returns the sum that a text is most like; of equals the first.
 fn nearest<'c>(
     sums: impl Iterator<Item = (u32, &'c Centroid)>,
     text: &Signature,

@@ -63,7 +63,7 @@ pub struct Database {
     chains: Chains,
     record: ScopeRecord,
     remembered: VecDeque<TurnId>,
-    /// The last input that was applied, where there was one.
+    /// The offset of the last input that was applied; `None` before the first.
     applied: Option<i64>,
     /// Whether the cache holds anything of the scope.
     cached: bool,
@@ -125,7 +125,7 @@ impl Database {
         self.cached
     }
 
-    /// The changes to write to the cache before the scope can leave memory.
+    /// Returns the changes to write to the cache before the scope can leave memory.
     pub fn unsaved(&self, scope: &Scope) -> Vec<CacheChange> {
         if !self.changed {
             return Vec::new();
@@ -177,33 +177,34 @@ impl Database {
         self.record.latest_event_time = self.record.latest_event_time.max(event_time);
     }
 
-    /// The latest event time seen in the scope.
+    /// Returns the latest event time seen in the scope.
     pub fn now(&self) -> EventTime {
         self.record.latest_event_time
     }
 
-    /// The signature of the entry at an offset.
+    /// Returns the signature of the entry at an offset.
     pub fn text_of(&self, at: i64) -> Option<&Signature> {
         self.entries.get(&at).map(|held| &held.text)
     }
 
-    /// The entries, oldest first, each with the weight that eviction would give it for a query.
+    /// Returns the entries, oldest first, each with the weight that eviction would give it for a
+    /// query.
     pub fn weighted(&self, query: &Signature, config: &HistoryConfig) -> Vec<Weighted> {
         let relevance = self.relevance(query, config);
         self.entries.values().map(|held| self.weigh(held, &relevance, config)).collect()
     }
 
-    /// The clusters of the entries.
+    /// Returns the clusters of the entries.
     pub fn clusters(&self) -> &Clusters {
         &self.clusters
     }
 
-    /// The chains of the entries.
+    /// Returns the chains of the entries.
     pub fn chains(&self) -> &Chains {
         &self.chains
     }
 
-    /// How many entries are held.
+    /// Returns how many entries are held.
     pub fn len(&self) -> usize {
         self.entries.len()
     }
@@ -213,12 +214,12 @@ impl Database {
         self.entries.is_empty()
     }
 
-    /// The entries, oldest first.
+    /// Returns the entries, oldest first.
     pub fn entries(&self) -> impl DoubleEndedIterator<Item = &HistoryEntry> {
         self.entries.values().map(|held| &*held.entry)
     }
 
-    /// The latest utterances of the scope, oldest first, within the configured window.
+    /// Returns the latest utterances of the scope, oldest first, within the configured window.
     pub fn latest_utterances(&self, config: &HistoryConfig) -> Vec<Utterance> {
         let mut latest = Vec::new();
         let mut bytes = 0;
@@ -274,8 +275,8 @@ impl Database {
             .collect()
     }
 
-    /// The entries that the configured method finds for a query, by falling score; none with a score below
-    /// `recall.min_relevance`. It searches the window as well.
+    /// Returns the entries that the configured method finds for a query, by falling score; none
+    /// with a score below `recall.min_relevance`. It searches the window as well.
     pub fn find(&self, query: &Signature, config: &HistoryConfig) -> Vec<FoundEntry> {
         let entries: Vec<i64> = self.entries.keys().copied().collect();
         let searched = SearchedEntries {
@@ -369,7 +370,7 @@ impl Database {
         evicted
     }
 
-    /// The offsets of the entries older than `max_age_seconds`.
+    /// Returns the offsets of the entries older than `max_age_seconds`.
     fn too_old(&self, config: &HistoryConfig) -> FxHashSet<i64> {
         if config.max_age_seconds == 0 {
             return FxHashSet::default();
@@ -408,7 +409,7 @@ impl Database {
         Some(changed(scope, &held.entry))
     }
 
-    /// The scope's own record as it is published.
+    /// Returns the scope's own record as it is published.
     pub fn record(&self, scope: &Scope) -> HistoryChange {
         let key = EntryKey { scope: scope.clone(), entry: None };
         HistoryChange::Scope { key, record: Box::new(self.whole_record()) }
@@ -451,7 +452,8 @@ impl Database {
         }
     }
 
-    /// The importance of an entry among those that are held, where importance has a share in the weight.
+    /// Returns the importance of an entry among those that are held, if importance has a share in
+    /// the weight.
     fn worth(&self, entry: &HistoryEntry, rules: &Remembering<'_>) -> Option<Score> {
         (rules.config.importance_share > 0.0).then(|| {
             let text = rules.similarity.of_entry(entry);
@@ -480,7 +482,7 @@ impl Held {
 /// The rules by which a history adds and recalls entries.
 #[derive(Clone, Copy, Debug)]
 pub struct Remembering<'r> {
-    /// How much is remembered.
+    /// The configuration of the history.
     pub config: &'r HistoryConfig,
     /// Compares texts.
     pub similarity: &'r Similarity,

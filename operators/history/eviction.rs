@@ -21,7 +21,7 @@ pub struct Weighted {
 }
 
 impl Weighted {
-    /// weight_i = α·Relevance(q_i, q_t) + (1 − α)·Recency(t_i) (eq 12).
+    /// Weighs an entry: weight_i = α·Relevance(q_i, q_t) + (1 − α)·Recency(t_i) (eq 12).
     pub fn new(id: EntryId, relevance: f64, recency: f64, alpha: f64) -> Self {
         let weight = alpha * relevance + (1.0 - alpha) * recency;
         Self { id, relevance, recency, importance: 0.0, weight }
@@ -33,9 +33,9 @@ impl Weighted {
     }
 }
 
-/// The entries to evict, each with its rank from 1 and the reason, by rising rank: those for which
-/// `too_old` holds, and those beyond the top `keep`. The entry just added ranks first whatever its weight,
-/// so it leaves only where `keep` is 0; ties evict the lower offset.
+/// Returns the entries to evict, each with its rank from 1 and the reason, by rising rank: those
+/// for which `too_old` holds, and those beyond the top `keep`. The entry just added ranks first
+/// whatever its weight, so it leaves only where `keep` is 0; ties evict the lower offset.
 pub fn evict(
     mut entries: Vec<Weighted>,
     keep: usize,
@@ -62,7 +62,7 @@ pub fn evict(
     ranked.collect()
 }
 
-/// All entries, each with its rank from 1, to be removed by a demand to forget.
+/// Returns all entries, each with its rank from 1, to be removed by a demand to forget.
 pub fn forget(mut entries: Vec<Weighted>) -> Vec<(Weighted, u32, EvictionReason)> {
     entries.sort_unstable_by(|a, b| by_rank(a, b, None));
     entries.into_iter().zip(1..).map(|(entry, at)| (entry, at, EvictionReason::Forget)).collect()

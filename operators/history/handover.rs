@@ -1,4 +1,4 @@
-//! Who holds a conversation, and so whether its next user turn is answered.
+//! Decides who holds a conversation, and so whether the engine answers its next user turn.
 //!
 //! ```text
 //!            a response hands off            an agent speaks or takes over
@@ -8,11 +8,11 @@
 //!      └────── release, agent silent ─────────────────────────────────────────┘ ┘
 //! ```
 //!
-//! The state changes only by inputs and responses, in the order of the scope, and by event time at the
-//! next user turn. A replay of the same inputs therefore decides alike, and no clock is needed. An agent's
-//! silence is measured from the latest time of its turns to the time of the user turn itself, not to the
-//! latest time of the scope: one turn that is dated too late gives back the conversation once and not for
-//! good, and one that is dated too early gives back nothing.
+//! The state changes only by inputs and responses, in the order of the scope, and by event time at
+//! the next user turn. A replay of the same inputs therefore decides alike, and no clock is needed.
+//! An agent's silence is measured from the latest time of its turns to the time of the user turn
+//! itself, not to the latest time of the scope: a turn that is dated too late returns the
+//! conversation once and not for good, and one that is dated too early returns nothing.
 
 use std::collections::BTreeMap;
 
@@ -27,18 +27,19 @@ use turnstream_schemas::{
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct HandoverConfig {
-    /// What becomes of a user turn while the user waits for an agent: the engine goes on to `answer`, or the
-    /// turn is on `hold`, which means that it is recorded and enters the history. `hold` wants agents who read
-    /// the topic `conversations`; without them a user who asked for a person would hear nothing more.
+    /// How the engine treats a user turn while the user waits for an agent: `answer` answers it,
+    /// `hold` records it and adds it to the history. `hold` needs agents who read the topic
+    /// `conversations`; without them a user who asked for a person would hear nothing more.
     pub while_waiting: WhileWaiting,
-    /// Minutes of event time since an agent's last turn after which the next user turn is answered by the
-    /// engine again; 0 leaves the conversation with the agent until it is released.
+    /// Minutes of event time after an agent's last turn from which the engine answers the next user
+    /// turn again; 0 leaves the conversation with the agent until it is released.
     pub return_after_minutes: u64,
-    /// Minutes of event time that a user waits for an agent at most; the first user turn after that is the
-    /// engine's again. 0 lets users wait until the conversation is taken over or released.
+    /// Minutes of event time that a user waits for an agent at most; the engine answers the first
+    /// user turn after that. 0 lets users wait until the conversation is taken over or released.
     pub wait_at_most_minutes: u64,
-    /// The queue of people for a reason of hand-off (`asked`, `complaint`, `safety`, `nothing_found`,
-    /// `taught`), for records on the topic `conversations`; a reason without one has none.
+    /// The agents' queue for each reason of hand-off (`asked`, `complaint`, `safety`,
+    /// `nothing_found`, `taught`), for records on the topic `conversations`; a reason that is left
+    /// out has no queue.
     pub queues: BTreeMap<HandOffReason, String>,
 }
 
@@ -53,19 +54,19 @@ impl Default for HandoverConfig {
     }
 }
 
-/// What becomes of user turns while the user waits for an agent.
+/// How the engine treats user turns while the user waits for an agent.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum WhileWaiting {
-    /// They are answered.
+    /// Answers them.
     #[default]
     Answer,
-    /// They are recorded as held.
+    /// Records them as held.
     Hold,
 }
 
 impl HandoverConfig {
-    /// Whether a user turn is held by this holder.
+    /// Whether a user turn is held while this holder has the scope.
     pub fn holds(&self, holder: Holder) -> bool {
         match holder {
             Holder::Bot => false,
@@ -74,7 +75,8 @@ impl HandoverConfig {
         }
     }
 
-    /// Why a user turn at this time returns the scope to the engine, if it does.
+    /// Returns the reason why a user turn at this time returns the scope to the engine; `None` if
+    /// it does not.
     pub fn returns(&self, record: &ScopeRecord, time: EventTime) -> Option<HandoverReason> {
         let handover = record.handover.as_ref()?;
         let (since, minutes, reason) = match handover.holder {
@@ -92,8 +94,8 @@ impl HandoverConfig {
     }
 }
 
-/// Changes the hands of a scope, and returns the change; `None` where the scope is in such hands already. An
-/// agent who speaks again changes nothing but the time of its latest turn.
+/// Changes the holder of a scope, and returns the change; `None` if the holder stays the same. An
+/// agent who speaks again changes only the time of its latest turn.
 pub(super) fn change_hands(
     record: &mut ScopeRecord,
     reason: HandoverReason,
@@ -107,7 +109,7 @@ pub(super) fn change_hands(
     };
     let before = record.handover.as_ref();
     let held_by = before.map_or(Holder::Bot, |before| before.holder);
-    // Somebody who is handed off again keeps the place in the queue.
+    // A user who is handed off again keeps the place in the queue.
     if held_by == holder {
         return None;
     }

@@ -27,8 +27,8 @@ pub struct Beam {
     pub groups: usize,
 }
 
-/// The entries of the groups that a query matches best, oldest first. `text_of` gives the signature of
-/// an entry.
+/// Returns the entries of the groups that a query matches best, oldest first. `text_of` gives the
+/// signature of an entry.
 pub fn descend<'e>(
     clusters: &Clusters,
     query: &Signature,
@@ -49,7 +49,7 @@ pub fn descend<'e>(
     entries
 }
 
-/// The numbers with the highest likeness above 0; of equals the lower ones.
+/// Returns the numbers with the highest likeness above 0; of equals the lower ones.
 fn best(mut matched: Vec<(f64, u32)>, width: usize) -> Vec<u32> {
     matched.retain(|(likeness, _)| *likeness > 0.0);
     matched.sort_unstable_by(|a, b| b.0.total_cmp(&a.0).then(a.1.cmp(&b.1)));
@@ -57,8 +57,8 @@ fn best(mut matched: Vec<(f64, u32)>, width: usize) -> Vec<u32> {
     matched.into_iter().map(|(_, number)| number).collect()
 }
 
-/// How alike a query and a group's summary are: the highest likeness to its central entry, to the sum
-/// of its entries, or to what a language model wrote.
+/// Returns how alike a query and a group's summary are: the highest likeness to its central entry,
+/// to the sum of its entries, or to what a language model wrote.
 fn match_summary<'e>(
     group: &Group,
     query: &Signature,
@@ -69,7 +69,7 @@ fn match_summary<'e>(
     central.max(group.centroid().likeness(query)).max(group.likeness_of_summary(query))
 }
 
-/// The entry of a group that is most like all of them; of equals the oldest.
+/// Returns the entry of a group that is most like all of them; of equals the oldest.
 pub fn central<'e>(group: &Group, text_of: impl Fn(i64) -> Option<&'e Signature>) -> Option<i64> {
     let members = group.members().filter_map(|at| Some((at, text_of(at)?)));
     let likenesses = members.map(|(at, text)| (at, group.centroid().likeness(text)));
@@ -77,8 +77,8 @@ pub fn central<'e>(group: &Group, text_of: impl Fn(i64) -> Option<&'e Signature>
     central.map(|(at, _)| at)
 }
 
-/// The last level: the index of the entry's passage that is most like the query (eq 21); of equals the
-/// first, and `None` where the entry has none.
+/// Returns the index of the entry's passage that is most like the query (eq 21), the first of
+/// equals; `None` if the entry has no passage. This is the last level.
 pub fn best_passage(
     entry: &HistoryEntry,
     query: &Signature,
@@ -103,7 +103,7 @@ pub struct Summary {
     pub concepts: Vec<String>,
 }
 
-/// The extractive summary of a group from its entries, the central one first.
+/// Makes the extractive summary of a group from its entries, the central one first.
 pub fn summarise<'e>(
     group: &Group,
     mut entries: impl Iterator<Item = &'e HistoryEntry>,

@@ -16,8 +16,8 @@ use super::relevance::EntryStatistics;
 /// The counts at which each share reaches one half: specifics, names, new terms.
 const HALF: [f64; 3] = [2.0, 2.0, 4.0];
 
-/// The importance of an entry among the other entries held, 0..=1: the mean of how specific it is, how
-/// many names it has, and how much of it is new.
+/// Returns the importance of an entry among the other entries held, 0..=1: the mean of how specific
+/// it is, how many names it has, and how much of it is new.
 pub fn importance(entry: &HistoryEntry, text: &Terms, held: &EntryStatistics) -> f64 {
     let said = [entry.query.as_deref(), entry.response.as_deref()];
     let (mut specifics, mut names) = (0, FxHashSet::default());

@@ -24,7 +24,7 @@ pub struct Terms {
     terms: Vec<Term>,
     /// The squared length of the vector of their weights.
     squared: i64,
-    /// Terms in all, those that are repeated counted each time.
+    /// The number of terms, repeated ones counted each time.
     length: u32,
 }
 
@@ -57,17 +57,17 @@ impl Terms {
         Self { terms, squared, length: hashes.len() as u32 }
     }
 
-    /// The terms by rising hash, without repeats.
+    /// Returns the terms by rising hash, without repeats.
     pub fn iter(&self) -> impl Iterator<Item = &Term> {
         self.terms.iter()
     }
 
-    /// Terms in all, those that are repeated counted each time.
+    /// Returns the number of terms, repeated ones counted each time.
     pub fn length(&self) -> u32 {
         self.length
     }
 
-    /// The terms that both texts have, each as it is in this text and in the other.
+    /// Returns the terms that both texts have, each as it is in this text and in the other.
     pub fn shared<'t>(&'t self, other: &'t Self) -> impl Iterator<Item = (&'t Term, &'t Term)> {
         let (mut ours, mut theirs) = (self.terms.as_slice(), other.terms.as_slice());
         std::iter::from_fn(move || {
@@ -85,7 +85,7 @@ impl Terms {
         })
     }
 
-    /// The cosine of two texts' terms, 0..=1; 0 where one has none.
+    /// Returns the cosine of two texts' terms, 0..=1; 0 where one has none.
     pub fn likeness(&self, other: &Self) -> f64 {
         cosine(self.dot(other), self.squared, other.squared)
     }
@@ -96,7 +96,7 @@ impl Terms {
     }
 }
 
-/// The hash of a term, as [`Terms`] use it.
+/// Returns the hash of a term, as [`Terms`] use it.
 pub(super) fn hash_of(term: &str) -> u64 {
     let mut hasher = rustc_hash::FxHasher::default();
     term.hash(&mut hasher);
@@ -128,7 +128,7 @@ impl Vector {
         Self { numbers, squared }
     }
 
-    /// The rounded numbers.
+    /// Returns the rounded numbers.
     pub fn numbers(&self) -> &Arc<[i16]> {
         &self.numbers
     }
@@ -139,7 +139,7 @@ impl Vector {
     }
 }
 
-/// What texts are compared by: terms and, where there is one, a vector.
+/// The parts of a text by which texts are compared: its terms and, where there is one, its vector.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Signature {
     /// Its terms.
@@ -149,24 +149,24 @@ pub struct Signature {
 }
 
 impl Signature {
-    /// The signature of texts by their words alone.
+    /// Makes the signature of texts by their words alone.
     pub fn of<'text>(texts: impl IntoIterator<Item = &'text str>) -> Self {
         Self { terms: Terms::of(texts), vector: None }
     }
 
-    /// The same with its vector.
+    /// Sets the vector.
     pub fn with(self, vector: Option<Vector>) -> Self {
         Self { vector, ..self }
     }
 
-    /// How alike two texts are, 0..=1: the cosine of their vectors where both have one of the same length
-    /// (0 where it is negative), of their terms otherwise; 0 where one is empty.
+    /// Returns how alike two texts are, 0..=1: the cosine of their vectors where both have one of
+    /// the same length (0 where it is negative), of their terms otherwise; 0 where one is empty.
     pub fn likeness(&self, other: &Self) -> f64 {
         self.likeness_in_meaning(other).unwrap_or_else(|| self.terms.likeness(&other.terms))
     }
 
-    /// The cosine of the vectors of two texts, 0 where it is negative; `None` unless both have one of the
-    /// same length.
+    /// Returns the cosine of the vectors of two texts, 0 where it is negative; `None` unless both
+    /// have one of the same length.
     pub fn likeness_in_meaning(&self, other: &Self) -> Option<f64> {
         let (ours, theirs) = (self.vector.as_ref()?, other.vector.as_ref()?);
         let comparable = ours.numbers.len() == theirs.numbers.len();
@@ -242,7 +242,7 @@ impl Centroid {
         self.vectors += other.vectors;
     }
 
-    /// How alike a text and the sum are, 0..=1, as [`Signature::likeness`] compares.
+    /// Returns how alike a text and the sum are, 0..=1, as [`Signature::likeness`] compares.
     pub fn likeness(&self, text: &Signature) -> f64 {
         match &text.vector {
             Some(vector) if vector.numbers.len() == self.vector.len() => {
@@ -252,7 +252,7 @@ impl Centroid {
         }
     }
 
-    /// How alike two sums are, 0..=1.
+    /// Returns how alike two sums are, 0..=1.
     pub fn likeness_of_sums(&self, other: &Self) -> f64 {
         if !self.vector.is_empty() && self.vector.len() == other.vector.len() {
             let dot = self.vector.iter().zip(&other.vector).map(|(a, b)| a * b).sum();
@@ -264,7 +264,7 @@ impl Centroid {
         cosine(dot.sum(), self.terms_squared, other.terms_squared)
     }
 
-    /// How much a term weighs in the sum, from 0.
+    /// Returns how much a term weighs in the sum, from 0.
     pub(super) fn weight(&self, term: u64) -> i64 {
         self.terms.get(&term).copied().unwrap_or_default()
     }

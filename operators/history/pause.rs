@@ -1,5 +1,5 @@
-//! The wait for further fragments of an utterance: an operator beside `history` that gives back what it
-//! was given once the wait is over.
+//! An operator beside `history` that waits for further fragments of an utterance: it gives back
+//! each pause once its time is over.
 //!
 //! It holds the capabilities, so that `history` need not.
 

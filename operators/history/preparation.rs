@@ -1,12 +1,13 @@
-//! Preparation: asks models for what recall needs: vectors, where the encoder does not answer at once,
-//! and summaries, where a language model writes them.
+//! Preparation asks models for what recall needs: vectors, from an encoder that does not answer at
+//! once, and summaries, from a language model.
 //!
-//! Preparation is a loop of `history`'s own, before a turn goes down the flow. It embeds the turn's query,
-//! and with it the entries of the scope that have no vector yet, usually only the exchange before. Then
-//! the turn comes back and `history` recalls entries for it. Entries keep their vectors, which are
-//! published with the turn's outcome. At most one group of the history is summarised at the same time
-//! ([`SummariesConfig`]); the scope's record keeps the summary. Where the encoder fails or takes too long,
-//! recall compares words, and the response names `history` under `degraded`.
+//! Preparation is a loop of `history`, before a turn goes down the flow. It embeds the turn's
+//! query, and with it the entries of the scope that have no vector yet, usually only the exchange
+//! before. Then the turn comes back and `history` recalls entries for it. Entries keep their
+//! vectors, which are published with the turn's outcome. At most one group of the history is
+//! summarised at the same time ([`SummariesConfig`]); the scope's record keeps the summary. If the
+//! encoder fails or takes too long, recall compares words, and the response names `history` under
+//! `degraded`.
 
 use std::sync::Arc;
 
@@ -108,8 +109,8 @@ pub struct Preparing {
 }
 
 impl Preparing {
-    /// The encoder that does not answer at once and the language model for summaries, as far as the
-    /// configuration names them. `None` where it names neither.
+    /// Takes the encoder that does not answer at once and the language model for summaries, as far
+    /// as the configuration names them. Returns `None` if it names neither.
     pub fn new(
         embed: Option<Arc<Embed>>,
         preparation: &PreparationConfig,
@@ -152,7 +153,8 @@ pub struct Grouped {
 }
 
 impl Unprepared {
-    /// A turn with the entries of its scope that have no vector, and a group without a summary.
+    /// Makes a turn with the entries of its scope that have no vector, and a group without a
+    /// summary.
     pub fn new(
         context: TurnContext,
         exchanges: Vec<(i64, String)>,
@@ -174,36 +176,36 @@ pub struct Prepared {
 /// The encoder's vectors of a turn's texts.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ScopeVectors {
-    /// That of the query; `None` where the encoder knows nothing in it, or failed.
+    /// The vector of the query; `None` if the encoder knows nothing in it, or failed.
     pub query: Option<Vector>,
-    /// Those of entries, with their offsets.
+    /// The vectors of entries, with their offsets.
     pub exchanges: Vec<(i64, Vector)>,
-    /// Why the encoder failed, where it did.
+    /// The fault of the encoder, if it failed.
     pub failed: Option<Fault>,
 }
 
 impl Prepared {
-    /// A turn that came back with its vectors.
+    /// Makes a turn that came back with its vectors.
     pub fn new(unprepared: Unprepared, vectors: ScopeVectors) -> Self {
         Self { unprepared, vectors, summary: None, progress: Progress::default() }
     }
 
-    /// How many entries its group has.
+    /// Returns how many entries its group has.
     fn entries(&self) -> u32 {
         self.unprepared.group.as_ref().map_or(0, |grouped| grouped.entries)
     }
 
-    /// Which turn.
+    /// Returns the turn.
     pub fn context(&self) -> &Arc<TurnContext> {
         &self.unprepared.context
     }
 
-    /// Which attempt.
+    /// Returns the attempt to serve the turn.
     pub fn request(&self) -> RequestId {
         self.unprepared.context.request
     }
 
-    /// The vectors, and the number and summary of a group, where one was to be summarised.
+    /// Returns the vectors, and the number and summary of a group, if one was to be summarised.
     pub fn into_parts(self) -> (ScopeVectors, Option<(u32, GroupSummary)>) {
         (self.vectors, self.summary)
     }
@@ -219,8 +221,8 @@ impl InFlight for Prepared {
     }
 }
 
-/// Asks the encoder and the language model for every turn; turns come out with the answers. No turn
-/// comes out where there is no model to ask.
+/// Asks the encoder and the language model for every turn; turns come out with the answers. Without
+/// a model no turn comes out.
 pub fn preparation<'scope>(
     turns: StreamVec<'scope, Epoch, Unprepared>,
     preparing: Option<Preparing>,
@@ -243,7 +245,7 @@ pub fn preparation<'scope>(
     }
 }
 
-/// The vectors of a turn's query and of its scope's entries.
+/// The step that embeds a turn's query and the entries of its scope.
 struct ScopeEmbedding {
     call: Call,
 }
@@ -294,7 +296,7 @@ impl Decide for ScopeEmbedding {
     }
 }
 
-/// Summaries of groups, by a language model.
+/// The step in which a language model summarises groups.
 struct GroupSummaries {
     prompt: Prompt,
 }

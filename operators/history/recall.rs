@@ -1,7 +1,8 @@
-//! Recall: which entries of the history a turn is answered from (DH-RAG eq 5: what hierarchical
-//! matching finds, and what the chains of thought hold).
+//! Recall finds the entries of the history from which a turn is answered (DH-RAG eq 5: what
+//! hierarchical matching finds, and what the chains of thought hold).
 //!
-//! Causal: it sees the entries of strictly earlier inputs, since the turn's own is not there yet.
+//! It is causal: it sees only entries of earlier inputs, since the turn's own entry does not exist
+//! yet.
 
 use rustc_hash::FxHashSet;
 use schemars::JsonSchema;
@@ -24,10 +25,10 @@ pub enum RecallMethod {
     Hierarchy,
     /// All entries of the best chains of thought.
     Chains,
-    /// What hierarchy and chains find.
+    /// The entries that hierarchy and chains find.
     #[default]
     All,
-    /// None are: only the window, the latest entries, is recalled.
+    /// No entry is found: only the window, the latest entries, is recalled.
     Recency,
 }
 
@@ -84,7 +85,7 @@ pub struct FoundEntry {
     pub via: RecalledVia,
 }
 
-/// What is searched.
+/// The entries that recall searches.
 pub struct SearchedEntries<'e, T: Fn(i64) -> Option<&'e Signature>> {
     /// The clusters of the entries.
     pub clusters: &'e Clusters,
@@ -98,7 +99,8 @@ pub struct SearchedEntries<'e, T: Fn(i64) -> Option<&'e Signature>> {
     pub relevance: Relevance<'e>,
 }
 
-/// The entries that a method finds for a query, by falling score; of equals the later first.
+/// Returns the entries that a method finds for a query, by falling score; of equals the later
+/// first.
 pub fn find<'e, T: Fn(i64) -> Option<&'e Signature>>(
     searched: &SearchedEntries<'e, T>,
     config: &RecallConfig,
@@ -124,7 +126,7 @@ impl<'e, T: Fn(i64) -> Option<&'e Signature>> SearchedEntries<'e, T> {
         found.collect()
     }
 
-    /// Hierarchical matching (eq 18–21).
+    /// Finds entries by hierarchical matching (eq 18–21).
     fn below(&self, config: &RecallConfig) -> Vec<FoundEntry> {
         let beam =
             Beam { categories: config.max_categories as usize, groups: config.max_groups as usize };
@@ -132,7 +134,7 @@ impl<'e, T: Fn(i64) -> Option<&'e Signature>> SearchedEntries<'e, T> {
         self.each(&entries, RecalledVia::Cluster)
     }
 
-    /// The entries of the best chains, each chain as good as its best entry (eq 23).
+    /// Returns the entries of the best chains. A chain is as good as its best entry (eq 23).
     fn along(&self, config: &RecallConfig) -> Vec<FoundEntry> {
         let mut chains: Vec<(f64, u32, Vec<FoundEntry>)> = Vec::new();
         for (number, entries) in self.chains.all() {
@@ -148,7 +150,8 @@ impl<'e, T: Fn(i64) -> Option<&'e Signature>> SearchedEntries<'e, T> {
         found.map(|found| self.among_neighbours(found, config)).collect()
     }
 
-    /// What hierarchy and chains find, each entry once and scored with its neighbours.
+    /// Returns the entries that hierarchy and chains find, each once and scored with its
+    /// neighbours.
     fn both(&self, config: &RecallConfig) -> Vec<FoundEntry> {
         let mut found = self.below(config);
         found.iter_mut().for_each(|found| *found = self.among_neighbours(*found, config));

@@ -2,8 +2,8 @@
 
 use turnstream_schemas::EventTime;
 
-/// Recency(t_i) of DH-RAG eq 13: exponential decay of event time with a half-life, 0..=1. `now` is
-/// the latest event time seen in the scope; the recency of an entry after `now` is 1.
+/// Returns Recency(t_i) of DH-RAG eq 13: exponential decay of event time with a half-life, 0..=1.
+/// `now` is the latest event time seen in the scope; the recency of an entry after `now` is 1.
 ///
 /// ```
 /// use turnstream_operators::history::recency::recency;

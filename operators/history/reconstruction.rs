@@ -1,5 +1,5 @@
-//! Query reconstruction (DH-RAG, q'_t): a query that leaves out what it is about ("and when was it
-//! built?") is completed from earlier exchanges, so that retrieval can search with it.
+//! Query reconstruction (DH-RAG, q'_t) completes a query that leaves out its topic ("and when was
+//! it built?") from earlier exchanges, so that retrieval can search with it.
 //!
 //! Reconstruction uses words alone. It takes the missing words from the exchange before and, as long as
 //! that one refers back itself, from the exchange before that in its chain. It rewords nothing: it
@@ -81,7 +81,7 @@ struct NamedWord {
     is_name: bool,
 }
 
-/// The content words of a text, in order, each with whether it is written like a name.
+/// Returns the content words of a text, in order, each with whether it is written like a name.
 fn named(text: &str) -> impl Iterator<Item = NamedWord> {
     let lexicon = Lexicon::of_text(text);
     let says_something =

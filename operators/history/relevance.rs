@@ -19,9 +19,9 @@ const B: f64 = 0.75;
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct EntryStatistics {
     entries: u64,
-    /// Terms of all entries together.
+    /// The number of terms in all entries.
     length: u64,
-    /// How many entries have a term.
+    /// The number of entries that have each term.
     holders: FxHashMap<u64, u32>,
 }
 
@@ -54,8 +54,8 @@ impl EntryStatistics {
         self.holders.contains_key(&term)
     }
 
-    /// The weight of a term, above 0, higher for rarer terms: ln(1 + (N − n + ½) ÷ (n + ½)) for a term
-    /// that n of N entries have.
+    /// Returns the weight of a term, above 0, higher for rarer terms: ln(1 + (N − n + ½) ÷ (n + ½))
+    /// for a term that n of N entries have.
     fn idf(&self, term: u64) -> f64 {
         let holders = f64::from(self.holders.get(&term).copied().unwrap_or_default());
         (1.0 + (self.entries as f64 - holders + 0.5) / (holders + 0.5)).ln()
@@ -68,14 +68,15 @@ pub struct Relevance<'q> {
     query: &'q Signature,
     /// The weights of the query's terms, by rising hash of the term.
     weights: Vec<f64>,
-    /// The most that any text could score.
+    /// The highest score that any text could have.
     most: f64,
     mean_length: f64,
     meaning_share: f64,
 }
 
 impl<'q> Relevance<'q> {
-    /// Relevance to a query. `meaning_share` is the share of the vectors' cosine, 0..=1.
+    /// Prepares the relevance to a query. `meaning_share` is the share of the vectors' cosine,
+    /// 0..=1.
     pub fn to(query: &'q Signature, among: &EntryStatistics, meaning_share: f64) -> Self {
         let weight = |term: &Term| f64::from(term.count) * among.idf(term.hash);
         let weights: Vec<f64> = query.terms.iter().map(weight).collect();
@@ -84,12 +85,12 @@ impl<'q> Relevance<'q> {
         Self { query, weights, most, mean_length, meaning_share }
     }
 
-    /// The query.
+    /// Returns the query.
     pub fn query(&self) -> &'q Signature {
         self.query
     }
 
-    /// The relevance of an entry, 0..=1.
+    /// Returns the relevance of an entry, 0..=1.
     pub fn of(&self, text: &Signature) -> f64 {
         let by_words = self.by_words(&text.terms);
         match text.likeness_in_meaning(self.query) {

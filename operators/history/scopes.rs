@@ -149,7 +149,7 @@ impl Scopes {
         steps
     }
 
-    /// Handles the end of a wait for fragments; `None` where nothing waits for it any more.
+    /// Handles the end of a wait for fragments; `None` where the scope no longer waits for it.
     pub(super) fn paused(&mut self, pause: &Pause) -> Option<Vec<HistoryStep>> {
         let open = self.open.get_mut(&(pause.request.partition, pause.scope.clone()))?;
         let steps = open.sequence.paused(pause.request, &self.rules)?;
@@ -221,7 +221,8 @@ impl Scopes {
 
     fn forget(&self, (partition, scope): &Key) {
         if let Some(generation) = self.generations.get(partition) {
-            // Where this fails, the records take up room until the partition goes, but no turn asks for them.
+            // Ignore the error: the records take up room until the partition goes, but no turn asks
+            // for them.
             let _ = self.keeping.cache.forget(*partition, *generation, scope);
         }
     }
@@ -233,7 +234,7 @@ impl Scopes {
         self.idle.retain(|_, idle| idle.key.0 != partition);
     }
 
-    /// Moves idle scopes to the cache, and says when to look again.
+    /// Moves idle scopes to the cache, and returns when to look again.
     pub(super) fn evict_idle(&mut self) -> Next {
         let now_ms = self.keeping.timers.now_ms();
         let idle_ms = self.rules.config.idle_after_seconds.saturating_mul(1_000);
@@ -308,12 +309,12 @@ impl Scopes {
         }
     }
 
-    /// How many scopes are in memory.
+    /// Returns how many scopes are in memory.
     pub(super) fn in_memory(&self) -> usize {
         self.open.len()
     }
 
-    /// The scopes in memory.
+    /// Returns the scopes in memory.
     #[cfg(test)]
     pub(super) fn sequences(&self) -> impl Iterator<Item = &Sequence> {
         self.open.values().map(|open| &*open.sequence)

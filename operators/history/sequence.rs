@@ -1,6 +1,6 @@
-//! The sequence of one scope: turn t + 1 waits until the answer to turn t is back. The sequence decides
-//! which turn goes down the flow next, and how the inputs end that do not: duplicates, echoes, agents'
-//! turns, superseded turns, held turns, fragments, directives.
+//! The sequence of one scope: turn t + 1 waits until the answer to turn t is back. The sequence
+//! decides which turn goes down the flow next, and how the other inputs end: duplicates, echoes,
+//! agents' turns, superseded turns, held turns, fragments, directives.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -52,25 +52,25 @@ pub struct Sequence {
     partition: i32,
     generation: u32,
     database: Database,
-    /// The turn whose answer is being made; where it came in fragments, the last of them with all words.
+    /// The turn that is being answered; of a turn in fragments the last one, with the words of all.
     asked: Option<Box<ArrivedTurn>>,
     /// The fragments of the utterance that is being answered, or waits for more; empty where every turn is an
     /// utterance.
     #[expect(clippy::vec_box, reason = "they come and leave in their boxes")]
     fragments: Vec<Box<ArrivedTurn>>,
-    /// The signature of its query, where the turn was prepared.
+    /// The signature of that turn's query, if the turn was prepared.
     query: Option<Signature>,
-    /// Changes that came with its preparation, to be published with its outcome.
+    /// Changes from the turn's preparation, to be published with its outcome.
     changed: Vec<HistoryChange>,
-    /// Changes of hands that came with it, likewise.
+    /// Changes of hands, to be published with the outcome of their input.
     handed: Vec<ConversationRecord>,
-    /// Inputs behind it, in log order.
+    /// The inputs behind that turn, in log order.
     waiting: VecDeque<WaitingInput>,
     retired: bool,
 }
 
 impl Sequence {
-    /// A scope without history.
+    /// Starts a scope without history.
     pub fn new(scope: Scope, partition: i32, generation: u32) -> Self {
         let database = Database::default();
         let (asked, waiting, retired) = (None, VecDeque::new(), false);
@@ -91,17 +91,17 @@ impl Sequence {
         }
     }
 
-    /// Whose sequence it is.
+    /// Returns the scope.
     pub fn scope(&self) -> &Scope {
         &self.scope
     }
 
-    /// The history, to restore it.
+    /// Returns the history, to restore it.
     pub fn database_mut(&mut self) -> &mut Database {
         &mut self.database
     }
 
-    /// The history.
+    /// Returns the history.
     pub fn database(&self) -> &Database {
         &self.database
     }
@@ -122,7 +122,7 @@ impl Sequence {
         self.is_retired()
     }
 
-    /// The turn whose answer is awaited.
+    /// Returns the turn whose answer is awaited.
     pub fn asked(&self) -> Option<RequestId> {
         self.asked.as_ref().map(|turn| turn.request)
     }
@@ -144,8 +144,8 @@ impl Sequence {
         steps
     }
 
-    /// Handles the answer to the turn that was asked. `None` where the answer is for another request, and so
-    /// late.
+    /// Handles the answer to the turn that was asked. Returns `None` if the answer is for another
+    /// request, and so is late.
     pub fn answered(
         &mut self,
         request: RequestId,
@@ -258,7 +258,7 @@ impl Sequence {
             && !self.in_flight().any(|turn_id| turn_id == input.turn_id())
     }
 
-    /// The ids of the inputs that have not ended.
+    /// Returns the ids of the inputs that have not ended.
     fn in_flight(&self) -> impl Iterator<Item = &TurnId> {
         let asked = self.asked.iter().chain(&self.fragments).map(|turn| &turn.turn_id);
         asked.chain(self.waiting.iter().map(WaitingInput::turn_id))
@@ -318,7 +318,8 @@ impl Sequence {
         HistoryStep::Ask(Arc::new(TurnContext { recalled, ..self.context(turn, rules) }))
     }
 
-    /// Handles the prepared turn with its vectors. `None` where it is not the turn asked, and so late.
+    /// Handles the prepared turn with its vectors. Returns `None` if it is not the turn asked, and
+    /// so is late.
     pub fn prepared(&mut self, prepared: Prepared, rules: &Rules) -> Option<Vec<HistoryStep>> {
         let turn = self.asked.take_if(|asked| asked.request == prepared.request())?;
         let (ScopeVectors { query, exchanges, failed }, summary) = prepared.into_parts();
@@ -341,7 +342,8 @@ impl Sequence {
         Some(vec![HistoryStep::Ask(Arc::new(context))])
     }
 
-    /// The turn with the dialogue before it, of strictly earlier inputs only, without recalled entries.
+    /// Returns the turn with the dialogue before it, of strictly earlier inputs only, without
+    /// recalled entries.
     fn context(&self, turn: &ArrivedTurn, rules: &Rules) -> TurnContext {
         let mut dialogue = self.database.latest_utterances(&rules.config);
         dialogue.push(Utterance {
@@ -439,7 +441,7 @@ impl Sequence {
     }
 }
 
-/// Completes an entry by what the log says was said to the user, where that is what enters the history.
+/// Completes an entry with the answer that the log has, if logged answers enter the history.
 fn take_logged_answer(entry: &mut HistoryEntry, turn: &ArrivedTurn, rules: &Rules) {
     let logged = turn.answered.as_ref().filter(|_| rules.source.keeps_logged());
     if let Some((turn_id, words)) = logged {
@@ -459,8 +461,8 @@ fn broken_apart(mut finished: Finished) -> impl Iterator<Item = Finished> {
     first.into_iter().chain([finished])
 }
 
-/// The response of the engine that a system turn echoes: its id names an earlier input of the same topic
-/// and partition. In a replay no turn is an echo.
+/// Returns the response of the engine that a system turn echoes: its id names an earlier input of
+/// the same topic and partition. In a replay no turn is an echo.
 fn echo_of(turn: &ArrivedTurn, rules: &Rules) -> Option<ResponseId> {
     let named = turn.turn.response_id.as_ref()?;
     let (rest, offset) = named.as_str().rsplit_once('-')?;

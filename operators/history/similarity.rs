@@ -1,6 +1,6 @@
-//! How the texts of a history are compared: by an encoder's vectors, where one is configured, and by
-//! words. An encoder that does not answer at once is not asked here: its vectors come from
-//! [`preparation`](mod@super::preparation).
+//! Compares the texts of a history: by an encoder's vectors, where one is configured, and by words.
+//! It does not ask an encoder that does not answer at once: the vectors of such an encoder come
+//! from [`preparation`](mod@super::preparation).
 
 use std::fmt;
 use std::sync::Arc;
@@ -46,13 +46,13 @@ impl Similarity {
         self.0.as_ref().is_some_and(|meaning| meaning.encoder.is_none())
     }
 
-    /// The signature of a query or a passage.
+    /// Makes the signature of a query or a passage.
     pub fn of_query(&self, text: &str) -> Signature {
         Signature::of([text]).with(self.vector(text))
     }
 
-    /// The signature of an entry: query and response as one text, with the vector that the entry keeps, where
-    /// that is of this encoder.
+    /// Makes the signature of an entry: query and response as one text, with the vector that the
+    /// entry keeps, if that is of this encoder.
     pub fn of_entry(&self, entry: &HistoryEntry) -> Signature {
         let kept = entry.vector.as_ref().filter(|_| self.has_vector(entry));
         let vector = kept.map(|kept| Vector::rounded(Arc::clone(&kept.numbers.0)));
@@ -66,12 +66,13 @@ impl Similarity {
         vectors.is_some_and(|(meaning, kept)| *kept.encoder == *meaning.identity)
     }
 
-    /// The vector for an entry to keep; `None` where it comes later, or the encoder knows nothing in it.
+    /// Makes the vector for an entry to keep; `None` if it comes later, or the encoder knows
+    /// nothing in it.
     pub fn vector_of(&self, entry: &HistoryEntry) -> Option<EntryVector> {
         self.kept(&self.vector(&text_of(entry)?)?)
     }
 
-    /// A vector of this encoder in the form that entries keep.
+    /// Converts a vector of this encoder to the form that entries keep.
     pub fn kept(&self, vector: &Vector) -> Option<EntryVector> {
         let Meaning { identity, .. } = self.0.as_ref()?;
         let numbers = RoundedVector(Arc::clone(vector.numbers()));
@@ -86,12 +87,12 @@ impl Similarity {
     }
 }
 
-/// An encoder's name and fingerprint, as entries keep them.
+/// Returns an encoder's name and fingerprint, as entries keep them.
 fn identity(name: &str, fingerprint: u64) -> Arc<str> {
     format!("{name}/{fingerprint:016x}").into()
 }
 
-/// The text that an entry's vector is made from: query and response together.
+/// Returns the text that an entry's vector is made from: query and response together.
 pub fn text_of(entry: &HistoryEntry) -> Option<String> {
     match (&entry.query, &entry.response) {
         (Some(query), Some(response)) => Some(format!("{query}\n{response}")),

@@ -126,7 +126,7 @@ impl Talk {
         self.answer_by(place, text, None)
     }
 
-    /// Likewise, with what the response does.
+    /// Answers likewise, with this decision.
     fn answer_by(&mut self, place: usize, text: &str, decision: Option<ActionDecision>) -> bool {
         let context = Arc::clone(&self.asked[place]);
         let draft = Draft { text: text.to_owned(), ..Draft::default() };

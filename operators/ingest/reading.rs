@@ -1,4 +1,4 @@
-//! Parses a record into a turn or a directive, with its scope, or tells why it is refused.
+//! Parses a record into a turn or a directive, with its scope, or returns why it is refused.
 
 use turnstream_ports::partitioner::Partitioner;
 use turnstream_schemas::{Directive, EventTime, NoScope, SCHEMA_VERSION, Scope, Turn, TurnsRecord};

@@ -1,4 +1,4 @@
-//! The budget of tokens: which of the weighed texts fit.
+//! Selects the weighed texts that fit a budget of tokens.
 
 use turnstream_knowledge::language::is_han;
 
@@ -16,7 +16,8 @@ pub fn estimated_tokens(text: &str) -> u32 {
     u32::try_from(characters + bytes.div_ceil(4)).unwrap_or(u32::MAX)
 }
 
-/// Which texts fit: takes them by falling share, of equals the first, and keeps each that still fits.
+/// Returns which texts fit: takes them by falling share, of equals the first, and keeps each that
+/// still fits.
 pub(super) fn kept(shares: &[f64], tokens: &[u32], budget: u32) -> Vec<bool> {
     let mut order: Vec<usize> = (0..shares.len()).collect();
     order.sort_by(|a, b| shares[*b].total_cmp(&shares[*a]));

@@ -101,7 +101,7 @@ fn turn() -> TurnInFlight {
     }
 }
 
-/// Which encoder there is.
+/// How the stage reaches the encoder.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum There {
     None,

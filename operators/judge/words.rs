@@ -1,10 +1,10 @@
 //! Consistency by words: how much of the evidence the response says, and whether it contradicts it.
 //!
-//! A piece of evidence has parts: the sentences of a text, or the columns of a row, each with what the row
-//! is about. The part that shares most terms with the response decides: the score is the share of its terms
-//! that the response contains. The score is 0 where the response contradicts that part. It does so where
-//! some clause of the part shares at least half of its terms with clauses of the response, and each of
-//! these denies what the part affirms (or the reverse), or has other numbers.
+//! A piece of evidence has parts: the sentences of a text, or the columns of a row, each with the
+//! row's subject. The part that shares most terms with the response decides: the score is the share
+//! of its terms that the response contains. The score is 0 if the response contradicts that part.
+//! It does so if some clause of the part shares at least half of its terms with clauses of the
+//! response, and each of these denies what the part affirms (or the reverse), or has other numbers.
 //!
 //! The measure has two blind spots: it counts the same thing in other words as left out, and a contradiction
 //! without a denial or a number as agreement.
@@ -50,7 +50,7 @@ impl ResponseWords {
         Self { terms: terms(response).into_iter().collect(), clauses }
     }
 
-    /// How well the response agrees with a piece of evidence, 0..=1.
+    /// Returns how well the response agrees with a piece of evidence, 0..=1.
     pub fn consistency(&self, evidence: &Evidence) -> f64 {
         match self.nearest(evidence) {
             Some((share, part)) if !self.contradicts(&part) => share,
@@ -63,8 +63,8 @@ impl ResponseWords {
         self.nearest(evidence).is_some_and(|(_, part)| self.contradicts(&part))
     }
 
-    /// The part that shares most terms with the response, and the share of its terms that the response
-    /// contains.
+    /// Returns the part that shares most terms with the response, and the share of its terms that
+    /// the response contains.
     fn nearest(&self, evidence: &Evidence) -> Option<(f64, Part)> {
         let parts = parts(evidence).into_iter().map(|part| {
             let terms: BTreeSet<String> = terms(&part.text).into_iter().collect();
@@ -104,7 +104,7 @@ impl SentencePart {
 /// A part of a piece of evidence.
 struct Part {
     text: String,
-    /// Whether the part denies something; `None` where its words tell.
+    /// Whether the part denies something; `None` if its words decide.
     denies: Option<bool>,
 }
 
@@ -117,7 +117,7 @@ fn parts(evidence: &Evidence) -> Vec<Part> {
     sentences.map(|text| Part { text: text.to_owned(), denies }).collect()
 }
 
-/// The columns of a row, each with the value of the first, which names what the row is about.
+/// Returns the columns of a row, each with the value of the first, which names the row's subject.
 fn columns(row: &TableRow) -> Vec<Part> {
     let Some((subject, others)) = row.columns.split_first() else { return Vec::new() };
     let part = |(name, value): (&str, &str)| {
@@ -130,7 +130,7 @@ fn columns(row: &TableRow) -> Vec<Part> {
     others.iter().map(|column| part((&column.name, &column.value))).collect()
 }
 
-/// The clauses of a sentence, without those that have no term.
+/// Returns the clauses of a sentence, without those that have no term.
 fn clauses(sentence: &str) -> impl Iterator<Item = SentencePart> {
     let clause = |text: &str| SentencePart {
         terms: terms(text).into_iter().filter(|term| !is_number(term)).collect(),

@@ -43,10 +43,10 @@ pub enum BuildError {
     /// The weight is zero or not a number.
     #[error("the weight {0} is not a number other than zero")]
     Weight(f32),
-    /// A snapshot has no room for another one.
+    /// There are more of a kind than a snapshot can hold.
     #[error("more than {limit} {what}")]
     TooMany {
-        /// What there are too many of.
+        /// The kind, in the plural.
         what: &'static str,
         /// The limit.
         limit: usize,
@@ -88,7 +88,7 @@ impl Interner {
         Ok(self.names.len() - 1)
     }
 
-    /// The sorted names, and for each number its position among them.
+    /// Returns the sorted names, and the position of each number among them.
     pub(super) fn sorted(&self) -> (Vec<String>, Vec<usize>) {
         let mut order: Vec<usize> = (0..self.names.len()).collect();
         order.sort_by(|&a, &b| self.names[a].cmp(&self.names[b]));
@@ -122,7 +122,7 @@ impl Interners {
     }
 }
 
-/// The normalised head and tail of a fact, if a snapshot can hold it.
+/// Returns the normalised head and tail of a fact, if a snapshot can hold it.
 pub(super) fn checked(fact: &ImportedFact) -> Result<[String; 2], BuildError> {
     let (head, tail) = (normalise(&fact.head), normalise(&fact.tail));
     let fields = [

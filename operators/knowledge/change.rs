@@ -136,8 +136,8 @@ impl Change {
         Ok(Self { key, upsert })
     }
 
-    /// The key and the value of the record of this change. A retraction has a value, so that
-    /// compaction keeps it.
+    /// Returns the key and the value of the record of this change. A retraction has a value, so
+    /// that compaction keeps it.
     pub fn record(&self) -> (Vec<u8>, Vec<u8>) {
         let value = match &self.upsert {
             Some(Upsert { weight, language }) => {

@@ -10,7 +10,7 @@ use crate::language::has_han;
 /// The clauses. The head of the file describes its format.
 const CLAUSES: &str = include_str!("chinese_clauses.txt");
 
-/// The line for relations without a line of their own.
+/// The name of the line for all other relations.
 const OPEN: &str = "*";
 
 /// Relation → (clause of a positive fact, clause of a negated one).
@@ -23,8 +23,9 @@ fn parse_line(line: &'static str) -> Option<(&'static str, (&'static str, &'stat
     (!relation.starts_with('#')).then_some((relation, (holds, denied)))
 }
 
-/// A fact as a Chinese clause without a full stop: 故宫的周边景点有天坛. `None` if neither end is written in
-/// Chinese, or if no clause fits the relation. A negated fact gets a negated clause or none.
+/// Words a fact as a Chinese clause without a full stop: 故宫的周边景点有天坛. Returns `None` if neither end
+/// is written in Chinese, or if no clause fits the relation. A negated fact gets a negated clause
+/// or none.
 pub fn chinese_clause(head: &str, relation: &str, tail: &str, negated: bool) -> Option<String> {
     let ended = |text: &str| -> String {
         let ends = |letter: char| letter.is_whitespace() || "。．.！!？?；;，,、".contains(letter);

@@ -21,14 +21,14 @@ mod writers;
 
 pub(super) use writers::{AdjacencyWriter, DictionaryWriter, GramWriter, LemmaWriter, RankWriter};
 
-/// A concept whose other end has fewer facts than this ranks behind those with more: a concept with
+/// A fact whose far end has fewer facts than this ranks behind those with more: a concept with
 /// hardly any facts is more often a typing error.
 pub(super) const WELL_ATTESTED_DEGREE: u32 = 3;
 
 /// A section of this size moves from memory to a file, if there is a folder for it.
 const SECTION_BYTES_IN_MEMORY: usize = 1 << 20;
 
-/// Where sections are kept until all are written.
+/// The storage of sections until all are written.
 #[derive(Clone, Debug)]
 pub(super) enum Storage {
     /// In memory: writing cannot fail.
@@ -48,7 +48,7 @@ impl Storage {
 
 type Spool = BufWriter<SpooledTempFile>;
 
-/// The names of a snapshot, each list sorted, and what follows from them.
+/// The names of a snapshot, each list sorted, and which relations negate.
 pub(super) struct Names {
     pub(super) languages: Vec<String>,
     pub(super) relations: Vec<String>,
@@ -113,7 +113,7 @@ impl Labels {
     }
 }
 
-/// What is known after the last fact was seen.
+/// The number of facts, their labels and the degrees: known once the last fact was seen.
 pub(super) struct Seen {
     pub(super) facts: usize,
     pub(super) labels: Labels,
@@ -238,8 +238,8 @@ impl Compiler {
         }
     }
 
-    /// Appends a fact: by head, tail, relation, source in one writer; by tail, [`rank`], head,
-    /// relation, source in the other.
+    /// Appends a fact. The caller sorts the facts of one writer by head, tail, relation, source,
+    /// and those of the other by tail, [`rank`], head, relation, source.
     pub(super) fn push(
         &self,
         writer: &mut AdjacencyWriter,
@@ -274,7 +274,7 @@ impl Compiler {
         }
     }
 
-    /// Appends a fact, by head, tail, relation, source.
+    /// Appends a fact. The caller sorts facts by head, tail, relation, source.
     pub(super) fn rank(&self, writer: &mut RankWriter, fact: &Fact) -> io::Result<()> {
         if fact.head.0 >= writer.next {
             writer.end_group(fact.head.0)?;

@@ -1,4 +1,4 @@
-//! Compiles facts into a snapshot within bounded memory: sorts what does not fit in files
+//! Compiles facts into a snapshot within bounded memory: sorts in files what does not fit
 //! ([`super::sorter`]). The bytes equal those of the [`Builder`](super::Builder).
 //!
 //! A fact passes four sorts. The first sorts its two ends by text, which numbers the concepts. The
@@ -50,10 +50,10 @@ const REST_BYTES: usize = 7;
 const END_BYTES: usize = 5;
 
 impl ExternalBuilder {
-    /// An empty builder. Two sorts run at a time and share `memory_bytes`. Beside them the builder
-    /// holds four bytes for each concept, about five more for its offsets, and 40 bytes for each
-    /// different (relation, source, weight). Files lie in the folder of the snapshot, which is
-    /// created.
+    /// Creates an empty builder and the folder of the snapshot, in which its files lie. Two sorts
+    /// run at a time and share `memory_bytes`. Beside them the builder holds four bytes for each
+    /// concept, about five more for its offsets, and 40 bytes for each different (relation, source,
+    /// weight).
     ///
     /// # Errors
     /// The folder cannot be created or written in.

@@ -63,8 +63,8 @@ pub fn likeness_of_phrases(lexicon: &Lexicon, one: &str, other: &str) -> f64 {
 }
 
 impl View<'_> {
-    /// The concepts of a language that have facts and whose key has at least likeness `least` to
-    /// `key` (0..=1, above 0): by falling likeness, falling degree, text.
+    /// Returns the concepts of a language that have facts and whose key has at least likeness
+    /// `least` (above 0, up to 1) to `key`: by falling likeness, falling degree, text.
     ///
     /// Reads the shortest lists of the grams of `key`, as long as they have at most `most_postings`
     /// entries together. With n grams and likeness θ a concept shares at least s = θ·n / (2 − θ) of

@@ -67,17 +67,17 @@ pub enum Format {
     Triples,
 }
 
-/// What to import and under which name.
+/// The options of an import.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ImportOptions {
     /// The format of the lines.
     pub format: Format,
-    /// Languages to keep of a CSV; without one, every language. The facts of a TSV or of
-    /// triples, which do not say their language, are of the first, without one English.
+    /// The languages to keep of a CSV; an empty list keeps all. Facts of a TSV or of triples, which
+    /// name no language, get the first of these, or English.
     pub languages: Vec<String>,
     /// Source of all facts; `None` takes the sources of the lines.
     pub source: Option<String>,
-    /// How many bad lines are kept for the report; all are counted.
+    /// The most bad lines that the report lists. It counts all.
     pub bad_lines_kept: usize,
     /// Whether to keep unfit English facts ([`Unfit`]).
     pub keep_unfit: bool,

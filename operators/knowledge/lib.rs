@@ -11,8 +11,8 @@
 //! changes, and a [`View`] adds both up as of one [`KnowledgeVersion`].
 //!
 //! [`language`] has lemmas and word lists. [`linking`] and [`mod@search`] find the concepts that an
-//! utterance names. [`terms`] are the units that BM25 counts. [`mod@sentences`] are
-//! what can be said from a text. [`small_talk`] recognises utterances that ask for nothing.
+//! utterance names. [`terms`] are the units that BM25 counts. [`mod@sentences`] splits a text into
+//! sentences without mark-up. [`small_talk`] recognises utterances that ask for nothing.
 //! [`phrasings`] are how customers ask, as staff taught it.
 
 mod builder;

@@ -47,8 +47,9 @@ pub(super) struct Ranked {
     /// The degree of the other end. 0 for a concept that only the topic names, since it was added
     /// on purpose.
     degree: u32,
-    /// Ids beyond the snapshot's depend on the order of arrival, so these hashes of the names sort
-    /// before them. 0 for ids of the snapshot.
+    /// A hash of the far concept's name, as `rest_name` is of the relation's and the source's; 0 if
+    /// the snapshot has the names. The hashes sort before the ids, because ids beyond the
+    /// snapshot's depend on the order of arrival.
     far_name: u64,
     far: u32,
     rest_name: u64,
@@ -102,7 +103,7 @@ impl Ranked {
     }
 }
 
-/// The end of facts that a look-up begins at.
+/// The end of a fact at which a look-up begins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Side {
     /// Facts about a head.

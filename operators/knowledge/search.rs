@@ -184,8 +184,8 @@ impl Searcher<'_> {
         !self.view.concepts_with_lemmas(self.lexicon.language(), key).is_empty()
     }
 
-    /// The words to search for from `at` on: one word, or, in a language without spaces, the run of
-    /// content words, since a name that the dictionary does not know is cut into pieces.
+    /// Returns the words to search for from `at` on: one word, or, in a language without spaces,
+    /// the run of content words, since a name that the dictionary does not know is cut into pieces.
     fn phrase(&self, at: usize) -> (usize, String) {
         let mut count = 1;
         if self.lexicon.joint().is_empty() {

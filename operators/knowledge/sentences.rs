@@ -1,10 +1,11 @@
-//! What can be said from a text: its sentences, list items and table rows, without mark-up.
+//! Splits a text into its sentences, list items and table rows, without mark-up.
 
 use pulldown_cmark::{Event, Options, Parser, Tag, TagEnd};
 use unicode_segmentation::UnicodeSegmentation;
 
-/// The sentences, list items and table rows of Markdown or plain text, in order, without mark-up and never
-/// empty. The header of a table and headings are none; the cells of a row are joined by ` | `.
+/// Returns the sentences, list items and table rows of Markdown or plain text, in order, without
+/// mark-up and never empty. Leaves out headings and the headers of tables. Joins the cells of a row
+/// by ` | `.
 pub fn sentences(text: &str) -> Vec<String> {
     let (mut found, mut open, mut skipped, mut items) = (Vec::new(), String::new(), false, 0);
     for event in Parser::new_ext(text, Options::ENABLE_TABLES) {

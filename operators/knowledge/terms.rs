@@ -1,7 +1,7 @@
 //! The terms that searches use: the units that BM25 counts, in documents and in personas alike.
 //!
 //! English words become the Snowball stems of their lemmas, and function words are left out. A
-//! Chinese character is a term of its own: on short texts characters find more than words do, and
+//! Chinese character is a separate term: on short texts characters find more than words do, and
 //! need no segmentation. The script of a word determines its language, so a text may mix both.
 //! `docs/documents.md` has the measurements of other choices.
 

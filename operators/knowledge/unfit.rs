@@ -1,5 +1,5 @@
-//! Unfit facts: what a crowd wrote of sex, drugs and violence, slurs, and judgements of whole
-//! peoples and faiths. Such facts must not reach users.
+//! Recognises unfit facts: crowd-sourced ones about sex, drugs and violence, slurs, and judgements
+//! of whole peoples and faiths. Such facts must not reach users.
 //!
 //! An import leaves them out, and the pack was built without them, so neither ranking nor a prompt
 //! ever has one. The realiser refuses their words again, because a live change may add one.

@@ -1,4 +1,4 @@
-//! A fact in words, for ranking, for prompts and for the realiser.
+//! Words a fact, for ranking, for prompts and for the realiser.
 
 use super::chinese::chinese_clause;
 use super::relation::Form;

@@ -1,7 +1,7 @@
 //! Views: one consistent version of the graph, in which the stages look facts up.
 //!
-//! A [`View`] is the compiled graph with what differs from it in one version. It has the look-ups
-//! of [`Graph`], and every stage that serves a turn reads the same version. Concepts without a
+//! A [`View`] is the compiled graph with its differences in one version. It has the look-ups of
+//! [`Graph`], and every stage that serves a turn reads the same version. Concepts without a
 //! difference are read from the graph alone.
 
 use std::cmp::Ordering;

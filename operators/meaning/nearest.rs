@@ -1,5 +1,5 @@
-//! The facts of the whole graph that are nearest to a dialogue in meaning. They are searched where the
-//! dialogue names no concept of the graph.
+//! Searches the whole graph for the facts nearest to a dialogue in meaning, if the dialogue names
+//! no concept of the graph.
 //!
 //! The search is an exact scan over the rows of the facts. Few turns need it (on DailyDialog's validation
 //! split 7 of 2,235 that retrieve), so its milliseconds do not matter; trees take a tenth of the time, but
@@ -11,21 +11,21 @@ use turnstream_knowledge::{Fact, Graph};
 
 use super::Dialogue;
 
-/// Which facts of a snapshot are searched by meaning.
+/// The facts of a snapshot that are searched by meaning.
 #[derive(Clone, Debug)]
 pub struct Searched(Which);
 
 #[derive(Clone, Debug)]
 enum Which {
     All,
-    /// Those at these places of [`Graph::facts`], rising.
+    /// The facts at these places of [`Graph::facts`], rising.
     Places(Arc<[u32]>),
 }
 
 impl Searched {
-    /// Takes `most` facts at most: all, where there are no more; else the strongest of each concept
-    /// ([`Graph::facts_from`]), as many of each as fit. Where one of each does not fit, it takes one of each
-    /// of the concepts with most facts, ties by text.
+    /// Takes at most `most` facts: all of them if they fit, else the strongest of each concept
+    /// ([`Graph::facts_from`]), as many of each as fit. If one of each does not fit, it takes one
+    /// of each of the concepts with most facts, ties by text.
     pub fn strongest(graph: &Graph, most: usize) -> Self {
         if graph.facts().len() <= most {
             return Self(Which::All);
@@ -48,7 +48,7 @@ impl Searched {
         Self(Which::Places(places.into()))
     }
 
-    /// The number of facts that are searched.
+    /// Returns the number of facts that are searched.
     pub fn count(&self, graph: &Graph) -> usize {
         match &self.0 {
             Which::All => graph.facts().len(),
@@ -58,9 +58,10 @@ impl Searched {
 }
 
 impl Dialogue<'_> {
-    /// Up to `limit` facts whose cosine to the dialogue is above 0 and at least `least`, by falling cosine,
-    /// ties in the order of the facts. The search skips denied facts and those that were taken back. It
-    /// leaves out facts beyond the snapshot: a user who means a fact that was added on purpose names it.
+    /// Returns up to `limit` facts whose cosine to the dialogue is above 0 and at least `least`, by
+    /// falling cosine, ties in the order of the facts. The search skips denied facts and those that
+    /// were taken back. It leaves out facts beyond the snapshot: a user who means a fact that was
+    /// added on purpose names it.
     pub fn nearest(&self, limit: usize, least: f64) -> Vec<(f64, Fact)> {
         let mut nearest = Nearest { limit, least: least as f32, found: Vec::new() };
         match self.meaning.searched.as_ref().map(|searched| &searched.0) {

@@ -25,7 +25,7 @@ pub struct Vectors<'v> {
     pub knowledge: &'v [&'v [f32]],
 }
 
-/// The question that a sentence makes with a dialogue: P_i + D.
+/// Joins a sentence with a dialogue to a question: P_i + D.
 pub fn question(sentence: &str, dialogue: &str) -> String {
     format!("{sentence} {dialogue}")
 }
@@ -60,18 +60,20 @@ impl Pairs {
         Self { scores, knowledge: answers.len() }
     }
 
-    /// The knowledge of the best pair (eq 2 and 3): the first among equals; `None` without pairs.
+    /// Returns the knowledge of the best pair (eq 2 and 3): the first among equals; `None` without
+    /// pairs.
     pub fn best_knowledge(&self) -> Option<usize> {
         best(self.scores.iter().copied()).map(|at| at % self.knowledge)
     }
 
-    /// The score of each question with one piece of knowledge (eq 6).
+    /// Returns the score of each question with one piece of knowledge (eq 6).
     pub fn given(&self, knowledge: usize) -> Vec<f64> {
         self.scores.chunks_exact(self.knowledge.max(1)).map(|of| of[knowledge]).collect()
     }
 }
 
-/// The sentence with the highest score, if that reaches the threshold (eq 7): the first among equals.
+/// Returns the sentence with the highest score, if that reaches the threshold (eq 7): the first
+/// among equals.
 pub fn accepted(scores: &[f64], threshold: f64) -> Option<usize> {
     best(scores.iter().copied()).filter(|at| scores[*at] >= threshold)
 }

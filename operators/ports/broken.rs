@@ -1,8 +1,8 @@
 //! Faults that the crash simulation and the recount of views must notice. They test those tests.
 //!
 //! Each fault breaks one promise on purpose, in the code that keeps it. Only a build with debug
-//! assertions can break one, when a test asks for it on its own thread. In every other build, and so
-//! in every program that serves, [`Broken::here`] is the constant `false`.
+//! assertions can break one, when a test asks for it on its own thread. In every other build,
+//! including every program that serves, [`Broken::here`] is the constant `false`.
 
 /// A promise to break.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -54,7 +54,7 @@ thread_local! {
     static CHOSEN: std::cell::Cell<Option<Broken>> = const { std::cell::Cell::new(None) };
 }
 
-/// Makes this thread break a promise from now on, or none.
+/// Sets the promise that this thread breaks from now on, if any.
 #[cfg(debug_assertions)]
 pub fn choose(broken: Option<Broken>) {
     CHOSEN.set(broken);

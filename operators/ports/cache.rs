@@ -49,8 +49,8 @@ pub trait ScopeCache: Send + Sync {
         changes: Vec<CacheChange>,
     ) -> Result<(), CacheError>;
 
-    /// All records of a scope: the scope's own first, then its entries in log order. `None` if the
-    /// generation does not exist, so that nothing is known of the scope.
+    /// Returns all records of a scope: the scope's own first, then its entries in log order. `None`
+    /// if the generation does not exist: nothing is known of the scope then.
     ///
     /// # Errors
     /// The history of the scope is unknown, so none of its turns can be served.
@@ -79,7 +79,7 @@ pub struct CacheError {
     pub place: String,
     /// The underlying error.
     pub source: Box<dyn Error + Send + Sync>,
-    /// What the user can do about it.
+    /// The remedy for the user.
     pub remedy: &'static str,
 }
 
@@ -94,7 +94,7 @@ struct Generation {
 }
 
 impl MemoryCache {
-    /// Number of records of the partition.
+    /// The number of records of the partition.
     pub fn len(&self, partition: i32) -> usize {
         self.partitions().get(&partition).map_or(0, |generation| generation.values.len())
     }

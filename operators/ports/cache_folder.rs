@@ -16,8 +16,8 @@ use etcetera::BaseStrategy;
 /// folder.
 pub const CACHE_VARIABLE: &str = "TURNSTREAM_CACHE";
 
-/// `$TURNSTREAM_CACHE`, else `turnstream` in the user's cache folder. The folder may be missing or
-/// not writable.
+/// Returns `$TURNSTREAM_CACHE`, else `turnstream` in the user's cache folder. The folder may be
+/// missing or not writable.
 pub fn cache_folder() -> Option<PathBuf> {
     match std::env::var_os(CACHE_VARIABLE) {
         Some(folder) if !folder.is_empty() => Some(PathBuf::from(folder)),
@@ -25,8 +25,8 @@ pub fn cache_folder() -> Option<PathBuf> {
     }
 }
 
-/// The cache folder if it is writable, else the spare folder; created if it is missing. A process
-/// warns once if it uses the spare folder. `None` if neither is writable.
+/// Returns the cache folder if it is writable, else the spare folder, and creates it if it is
+/// missing. A process warns once if it uses the spare folder. `None` if neither is writable.
 pub fn writable_folder() -> Option<PathBuf> {
     static WARNED: Once = Once::new();
     let own = cache_folder();
@@ -51,13 +51,13 @@ pub fn writable_folder() -> Option<PathBuf> {
     spare.ok()
 }
 
-/// The owner of the files that this process creates in a folder.
+/// Returns the owner of the files that this process creates in a folder.
 fn write_in(folder: &Path) -> io::Result<u32> {
     Ok(tempfile::tempfile_in(folder)?.metadata()?.uid())
 }
 
-/// A folder of this user among the system's temporary files. No other user can write to it, since its
-/// files are mapped into memory.
+/// Creates a folder of this user among the system's temporary files. Its files are mapped into
+/// memory, so no other user may be able to write to it.
 fn spare_folder() -> io::Result<PathBuf> {
     let among = std::env::temp_dir();
     let user = write_in(&among)?;

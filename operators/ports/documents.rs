@@ -36,9 +36,9 @@ pub trait SearchDocuments: Send + Sync {
     /// The name of the source in plans and evidence.
     fn source(&self) -> &str;
 
-    /// The `limit` chunks with the highest BM25 scores for the words of `text`, computed over a
-    /// chunk's title and text together. Ordered by falling score, ties by number. If `within` is
-    /// given (chunk numbers, rising), only those chunks.
+    /// Returns the `limit` chunks with the highest BM25 scores for the words of `text`, computed
+    /// over a chunk's title and text together. Ordered by falling score, ties by number. If
+    /// `within` is given (chunk numbers, rising), only those chunks.
     ///
     /// # Errors
     /// The index cannot be read.
@@ -52,12 +52,12 @@ pub trait SearchDocuments: Send + Sync {
     /// Numbers per vector; `None` if the chunks were imported without an encoder.
     fn dimensions(&self) -> Option<usize>;
 
-    /// Whether the vectors are the reader's, by which questions have vectors of their own.
+    /// Whether the reader made the vectors. Queries then need the reader's vectors of questions.
     fn are_by_reader(&self) -> bool {
         false
     }
 
-    /// The `limit` chunks whose vectors are most similar to `query`, ordered as in
+    /// Returns the `limit` chunks whose vectors are most similar to `query`, ordered as in
     /// [`Self::by_words`].
     ///
     /// # Errors
@@ -69,10 +69,10 @@ pub trait SearchDocuments: Send + Sync {
         limit: usize,
     ) -> Result<Vec<FoundChunk>, SearchError>;
 
-    /// The chunks of the documents whose titles the text names, as rising unique numbers.
+    /// Returns the chunks of the documents whose titles the text names, as rising unique numbers.
     fn named_in(&self, text: &str) -> Vec<u32>;
 
-    /// A chunk by its number; `None` if it was removed.
+    /// Returns a chunk by its number; `None` if it was removed.
     ///
     /// # Errors
     /// The store cannot be read.

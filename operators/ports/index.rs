@@ -15,8 +15,9 @@ pub trait Search: Send + Sync {
     /// Numbers per vector.
     fn dimensions(&self) -> usize;
 
-    /// The `limit` items most similar to the query, which has [`Self::dimensions`] numbers. Ordered
-    /// by falling similarity, ties by item. If `candidates` is given (rising, unique), only those.
+    /// Returns the `limit` items most similar to the query, which has [`Self::dimensions`] numbers.
+    /// Ordered by falling similarity, ties by item. If `candidates` is given (rising, unique), only
+    /// those.
     fn search(
         &self,
         query: &[f32],

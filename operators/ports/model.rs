@@ -39,7 +39,7 @@ pub struct GenerateRequest {
     pub schema: Option<Arc<str>>,
     /// Seeds the sampling, so that the same request gives the same text if the model supports it.
     pub seed: u64,
-    /// Receives the text while it is written, if somebody reads along.
+    /// Receives the text while the model writes it, if the caller reads along.
     pub listener: Option<Listener>,
     /// Identifies the question of a stage about a turn, under which the answer is recorded.
     pub origin: Option<Origin>,
@@ -55,8 +55,8 @@ pub struct Origin {
     /// How often self-refinement had made the response anew before this question.
     #[serde(default, skip_serializing_if = "is_first")]
     pub round: u32,
-    /// Whether this is for the draft that the gate reads. Behind the gate, the same question is
-    /// asked anew.
+    /// Whether this is for the draft that the gate reads. After the gate, the stage asks the same
+    /// question again.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub for_gate: bool,
     /// Hash of the prompt's template.
@@ -79,9 +79,9 @@ pub enum Step {
     Again,
 }
 
-/// Receives all of the text so far, each time that a model has written more of it, on any thread. The answer
-/// still holds the whole text. After a failed attempt the text begins anew, as it does in each round of
-/// self-refinement.
+/// Receives the whole text so far, on any thread, each time the model has written more of it. The
+/// answer still holds the whole text. The text begins anew after a failed attempt and in each round
+/// of self-refinement.
 #[derive(Clone)]
 pub struct Listener(pub Arc<dyn Fn(&str) + Send + Sync>);
 
@@ -102,7 +102,7 @@ impl PartialEq for Listener {
 pub struct Generated {
     /// The text.
     pub text: String,
-    /// How sure the model was, if it says so.
+    /// The model's confidence, if it reports one.
     pub confidence: Option<Confidence>,
     /// The model that wrote it.
     pub model: ModelUsed,
@@ -144,7 +144,7 @@ pub struct Busy<Q, A> {
     pub reply: Reply<A>,
 }
 
-/// How the message of [`CallError::Unasked`] begins.
+/// The start of the message of [`CallError::Unasked`].
 pub const UNASKED: &str = "no language model was asked";
 
 /// Why a model gave no answer.
@@ -163,7 +163,8 @@ pub enum CallError {
     /// The model dropped the request without an answer.
     #[error("the model dropped the request without an answer")]
     Dropped,
-    /// Nobody was asked: no answer to the question is recorded, or a limit of questions is reached.
+    /// The model was not called: no answer to the question is recorded, or a limit of questions is
+    /// reached.
     #[error("{UNASKED}: {0}", UNASKED = UNASKED)]
     Unasked(String),
     /// No answer came within the stage's timeout.
@@ -174,7 +175,7 @@ pub enum CallError {
     },
 }
 
-/// A reply for a caller outside of the flow, and the receiver of its answer.
+/// Makes a reply for a caller outside of the flow, and the receiver of its answer.
 pub fn reply<A>() -> (Reply<A>, Asked<A>) {
     let (send, answers) = crossbeam_channel::bounded(1);
     let outcome = Outcome::default();
@@ -194,7 +195,7 @@ impl<A> Asked<A> {
     /// # Errors
     /// The model gave none.
     pub fn wait(self) -> Result<A, CallError> {
-        // A reply that is dropped answers as well, so that the channel does not just close.
+        // A dropped reply sends an answer too, so the channel does not just close.
         self.answers.recv().map_or(Err(CallError::Dropped), |(_, _, answer)| answer)
     }
 
@@ -225,7 +226,7 @@ pub struct Outcome<A>(Arc<Deciding<A>>);
 
 struct Deciding<A> {
     decided: AtomicU8,
-    /// Taps to call with the result that is used, each by a name.
+    /// The taps to call with the result that is used, each with a name.
     taps: Mutex<Vec<(&'static str, Tap<A>)>>,
 }
 
@@ -301,13 +302,13 @@ pub struct Reply<A> {
     answered: bool,
 }
 
-/// Is called with the result that is used: an answer, or a timeout.
+/// A function to call with the result that is used: an answer, or a timeout.
 type Tap<A> = Box<dyn FnOnce(&Result<A, CallError>) + Send>;
 
 impl<A: 'static> Reply<A> {
     /// Adds a tap that hears the result that is used, before the asker does: the answer, or a
-    /// timeout if the stage gave up. It hears nothing if the request was abandoned otherwise. A tap
-    /// of the same name, from before a full queue returned the request, stays in place.
+    /// timeout if the stage gave up. It hears nothing if the request was abandoned otherwise. If a
+    /// full queue returned the request, the earlier tap of the same name stays in place.
     pub fn heard(
         self,
         who: &'static str,
@@ -323,8 +324,8 @@ impl<A: 'static> Reply<A> {
 }
 
 impl<A> Reply<A> {
-    /// A reply to an attempt of a request, by its ticket. Unless `outcome` was abandoned before, it
-    /// sends its answer to `answers` and then calls `wake`.
+    /// Makes the reply to an attempt of the request with this ticket. Unless `outcome` was
+    /// abandoned before, it sends its answer to `answers` and then calls `wake`.
     pub fn new(
         (ticket, attempt): (u64, u32),
         answers: Sender<Answer<A>>,

@@ -1,4 +1,4 @@
-//! Panics: whether they are contained, and which input was being processed.
+//! Records whether a panic would be contained, and which input is being processed.
 //!
 //! Operators record the input that they process, and code that contains panics uses [`contain`].
 //! The panic hook of the process reads both. They are two thread-local cells: nothing in the flow

@@ -10,10 +10,10 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Partitioner {
-    /// As Kafka's own clients, in Java, do it.
+    /// As Kafka's own Java clients choose it.
     Murmur2,
-    /// As librdkafka's `consistent_random` does it, and so kcat and most clients that are not
-    /// Java.
+    /// As librdkafka's `consistent_random` chooses it, and with it kcat and most clients that are
+    /// not Java.
     Crc32,
     /// In any way: nothing is checked.
     #[default]
@@ -30,8 +30,8 @@ impl Partitioner {
         }
     }
 
-    /// The partition of a key, from 0, among `partitions` (at least 1). `None` if the key may be on
-    /// any partition: if unchecked, or for librdkafka's rule and an empty key.
+    /// Returns the partition of a key, from 0, among `partitions` (at least 1). `None` if the key
+    /// may be on any partition: if unchecked, or by librdkafka's rule for an empty key.
     pub fn partition(self, key: &[u8], partitions: i32) -> Option<i32> {
         let hash = match self {
             Self::Murmur2 => murmur2(key) & 0x7fff_ffff,
@@ -95,7 +95,7 @@ mod tests {
         }
     }
 
-    /// Where kcat put these keys on a topic of 13 partitions.
+    /// The partitions on which kcat put these keys, on a topic of 13 partitions.
     #[test]
     fn crc32_is_that_of_librdkafka() {
         for (key, partition) in [

@@ -1,5 +1,5 @@
-//! Refuses a stage's configuration: numbers out of range, and keys that need others. The stage's own type
-//! of `form` limits its forms.
+//! Refuses a stage's configuration: numbers out of range, and keys that need others. The stage's
+//! own type of `form` limits its forms.
 
 use turnstream_schemas::Stage;
 

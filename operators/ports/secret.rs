@@ -37,7 +37,7 @@ pub fn is_secret(key: &str) -> bool {
     !plain && (word || pair)
 }
 
-/// The text with the name and password masked in every address such as
+/// Returns the text with the name and password masked in every address such as
 /// `https://name:password@host`.
 pub fn without_userinfo(text: &str) -> String {
     let mut shown = String::with_capacity(text.len());

@@ -1,4 +1,4 @@
-//! Answers: reads a model's text or JSON into the answer type of a stage.
+//! Reads a model's text or JSON into the answer type of a stage.
 
 use schemars::{JsonSchema, schema_for};
 use serde::Deserialize;
@@ -17,12 +17,12 @@ pub(crate) trait PromptAnswer: DeserializeOwned + JsonSchema + 'static {
     /// The property that holds the thought, where the stage thinks.
     const THOUGHT: Option<&'static str>;
 
-    /// The thought.
+    /// Returns the thought.
     fn thought(&self) -> &str {
         ""
     }
 
-    /// The JSON Schema of the answer, with the thought or without; `None` where it is text.
+    /// Returns the JSON Schema of the answer, with the thought or without; `None` where it is text.
     fn schema(thinks: bool) -> Option<String> {
         let mut schema = schema_for!(Self).to_value();
         if let Some(properties) = schema.get_mut("properties").and_then(Value::as_object_mut) {

@@ -1,5 +1,5 @@
-//! The texts of a turn that fill a prompt's slots, each behind a fence; and, in the other direction,
-//! the concepts of the graph for the names in a model's answer.
+//! Converts parts of a turn to the fenced texts that fill a prompt's slots; and, in the other
+//! direction, the names in a model's answer to concepts of the graph.
 
 use turnstream_knowledge::language::Lexicon;
 use turnstream_knowledge::linking::{LinkingConfig, link};
@@ -11,7 +11,8 @@ use super::one_line;
 use super::template::Slot;
 use crate::flow::{Recalled, TurnContext};
 
-/// Fills the slots that every stage has: the dialogue and recalled exchanges. Empty for other slots.
+/// Fills the slots that every stage has: the dialogue and recalled exchanges. Returns an empty text
+/// for other slots.
 pub fn of_context(context: &TurnContext, slot: Slot) -> String {
     let name = slot.name();
     let [user, you, _] = names(context);
@@ -28,7 +29,8 @@ pub fn of_context(context: &TurnContext, slot: Slot) -> String {
     }
 }
 
-/// Earlier exchanges, in this order: query, response, and the passage that the response was made from.
+/// Formats earlier exchanges, in this order: query, response, and the passage that the response was
+/// made from.
 pub fn of_recalled<'r>(
     context: &TurnContext,
     recalled: impl IntoIterator<Item = &'r Recalled>,
@@ -45,7 +47,7 @@ pub fn of_recalled<'r>(
     fenced(Slot::Recalled.name(), lines)
 }
 
-/// The labels of the user, of the system and of a passage, in the language of the turn.
+/// Returns the labels of the user, of the system and of a passage, in the language of the turn.
 fn names(context: &TurnContext) -> [&'static str; 3] {
     if context.lexicon().language() == Lexicon::chinese().language() {
         ["用户", "你", "依据"]
@@ -54,7 +56,7 @@ fn names(context: &TurnContext) -> [&'static str; 3] {
     }
 }
 
-/// Exchanges to summarise: query and response of each.
+/// Formats exchanges to summarise: query and response of each.
 pub fn of_exchanges(context: &TurnContext, exchanges: &[[Option<String>; 2]]) -> String {
     let [user, you, _] = names(context);
     let lines = exchanges.iter().map(|said| {
@@ -65,7 +67,7 @@ pub fn of_exchanges(context: &TurnContext, exchanges: &[[Option<String>; 2]]) ->
     fenced(Slot::Exchanges.name(), lines)
 }
 
-/// Queries and the thought behind them.
+/// Formats queries and the thought behind them.
 pub fn of_queries(queries: &Queries, thought: &str) -> String {
     let explicit = queries.explicit.iter().map(|query| query.concept.as_str());
     let implicit = queries.implicit.iter().map(|query| query.concept.as_str());
@@ -76,7 +78,7 @@ pub fn of_queries(queries: &Queries, thought: &str) -> String {
     )
 }
 
-/// Topics and the thought behind them.
+/// Formats topics and the thought behind them.
 pub fn of_topics(topics: &Topics, thought: &str) -> String {
     let maintained = topics.maintained.iter().map(|topic| topic.concept.as_str());
     let extended = topics.extended.iter().map(|topic| topic.concept.as_str());
@@ -91,7 +93,7 @@ fn lists(slot: Slot, thought: &str, lists: [(&str, Vec<&str>); 2]) -> String {
     fenced(slot.name(), thought.into_iter().chain(lists))
 }
 
-/// Evidence as numbered lines, the first with the number `first`.
+/// Formats evidence as numbered lines, the first with the number `first`.
 pub fn numbered<'e>(
     slot: Slot,
     evidence: impl IntoIterator<Item = &'e Evidence>,
@@ -104,7 +106,7 @@ pub fn numbered<'e>(
     fenced(slot.name(), lines)
 }
 
-/// Selected facts, or selected passages with their titles.
+/// Formats selected facts, or selected passages with their titles.
 pub fn of_evidence(slot: Slot, evidence: &[Evidence]) -> String {
     let wanted = selected(evidence).into_iter().filter(|evidence| {
         evidence.persona.is_none() && evidence.document.is_some() == (slot == Slot::Passages)
@@ -118,7 +120,7 @@ pub fn of_evidence(slot: Slot, evidence: &[Evidence]) -> String {
     fenced(slot.name(), wanted.map(line))
 }
 
-/// Selected sentences of the persona, each with whom it describes.
+/// Formats selected sentences of the persona, each with the party that it describes.
 pub fn of_persona(context: &TurnContext, evidence: &[Evidence]) -> String {
     let [user, you, _] = names(context);
     let lines = selected(evidence).into_iter().filter_map(|evidence| {
@@ -131,7 +133,7 @@ pub fn of_persona(context: &TurnContext, evidence: &[Evidence]) -> String {
     fenced(Slot::Persona.name(), lines)
 }
 
-/// The selected evidence, by falling attention where it was weighed, else in its order.
+/// Returns the selected evidence, by falling attention where it was weighed, else in its order.
 fn selected(evidence: &[Evidence]) -> Vec<&Evidence> {
     let attention = |evidence: &Evidence| evidence.attention.map_or(0.0, Score::get);
     let mut selected: Vec<&Evidence> =
@@ -145,8 +147,8 @@ fn denies(evidence: &Evidence) -> bool {
     evidence.fact.as_ref().is_some_and(|fact| fact.negated)
 }
 
-/// The concept of the graph that a model means by a name: the one with exactly that name, else the
-/// longest one that linking finds in it; the first of equals.
+/// Returns the concept of the graph that a model means by a name: the one with exactly that name,
+/// else the longest one that linking finds in it; the first of equals.
 pub fn concept(graph: View<'_>, context: &TurnContext, name: &str) -> Option<ConceptId> {
     let name = one_line(name).to_lowercase();
     if let Some(concept) = graph.find(&name) {

@@ -99,7 +99,7 @@ pub enum PromptError {
     },
 }
 
-/// The dotted path of the configuration table that has a stage's `prompted`.
+/// Returns the dotted path of the configuration table that has a stage's `prompted`.
 pub fn table_of(stage: Stage) -> &'static str {
     stage.row().prompted.unwrap_or(stage.name())
 }
@@ -124,13 +124,13 @@ impl Prompts {
         Ok(())
     }
 
-    /// The default prompts of a stage, as they ship.
+    /// Returns the default prompts of a stage, as they ship.
     pub fn shipped(stage: Stage) -> Option<Arc<StagePrompts>> {
         let no_file = |_: &str| Err(std::io::ErrorKind::NotFound.into());
         load(stage, None, no_file).ok().map(Arc::new)
     }
 
-    /// The prompts of a stage.
+    /// Returns the prompts of a stage.
     pub fn of(&self, stage: Stage) -> Option<Arc<StagePrompts>> {
         self.0.get(&stage).cloned()
     }

@@ -9,7 +9,7 @@ use std::fmt::Write;
 
 use turnstream_schemas::Stage;
 
-/// A prompt file, read.
+/// A parsed prompt file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Template {
     task: String,
@@ -75,7 +75,7 @@ impl Slot {
         Self::Response,
     ];
 
-    /// Its name in a file, and in the fence around what fills it.
+    /// Returns its name in a file, and in the fence around its text.
     pub fn name(self) -> &'static str {
         match self {
             Self::Dialogue => "dialogue",
@@ -94,7 +94,8 @@ impl Slot {
         }
     }
 
-    /// The slots that a stage fills. A prompt may have any of these and must have the first.
+    /// Returns the slots that a stage fills. A prompt may have any of these and must have the
+    /// first.
     pub fn of(stage: Stage) -> &'static [Self] {
         match stage {
             Stage::SourcePlanning => &[Self::Dialogue, Self::Recalled, Self::Sources],
@@ -206,22 +207,22 @@ impl Template {
         Ok(template)
     }
 
-    /// Eight hexadecimal digits that identify the prompt.
+    /// Returns eight hexadecimal digits that identify the prompt.
     pub fn hash(&self) -> &str {
         &self.hash
     }
 
-    /// The part `[task]`.
+    /// Returns the part `[task]`.
     pub fn task(&self) -> &str {
         &self.task
     }
 
-    /// The part `[think]`, where the prompt has one.
+    /// Returns the part `[think]`, where the prompt has one.
     pub fn think(&self) -> Option<&str> {
         self.think.as_deref()
     }
 
-    /// The part `[answer]`.
+    /// Returns the part `[answer]`.
     pub fn answer(&self) -> &str {
         &self.answer
     }
@@ -231,8 +232,8 @@ impl Template {
         self.material.contains(&Piece::Slot(slot))
     }
 
-    /// The part `[material]` for a turn. `fill` gives the text of each slot, empty where the turn has none.
-    /// Lines with only empty slots are left out.
+    /// Returns the part `[material]` for a turn. `fill` gives the text of each slot, empty where
+    /// the turn has none. Lines with only empty slots are left out.
     pub fn material(&self, fill: impl Fn(Slot) -> String) -> String {
         let mut text = String::new();
         for piece in &self.material {
@@ -254,7 +255,7 @@ fn no_slot(slot: String, stage: Stage) -> TemplateError {
     TemplateError::Slot { slot, stage, known }
 }
 
-/// The texts of the parts, in their order.
+/// Returns the texts of the parts, in their order.
 fn parts(file: &str) -> Result<[Option<String>; 4], TemplateError> {
     let mut parts = [const { None }; 4];
     let mut current = None::<usize>;
@@ -277,7 +278,8 @@ fn parts(file: &str) -> Result<[Option<String>; 4], TemplateError> {
     Ok(parts.map(|part| part.map(|text| text.trim().to_owned())))
 }
 
-/// The pieces of a part that may have these slots; as the error, the name of a slot that it may not have.
+/// Returns the pieces of a part that may have these slots; as the error, the name of a slot that it
+/// may not have.
 fn pieces(text: &str, slots: &[Slot]) -> Result<Vec<Piece>, String> {
     let mut pieces = Vec::new();
     let mut rest = text;

@@ -50,8 +50,8 @@ impl ByMeaningConfig {
     }
 }
 
-/// Implicit queries by meaning, by falling likeness, ties by text. None if the turn names a concept, is
-/// small talk, or has no vector.
+/// Returns implicit queries by meaning, by falling likeness, ties by text; none if the turn names a
+/// concept, is small talk, or has no vector.
 pub(super) fn queries(
     turn: &TurnInFlight,
     graph: View<'_>,
@@ -73,7 +73,7 @@ fn is_small_talk(said: &str) -> bool {
     small_talk_in(said, &spoken_words(said)).share >= 1.0
 }
 
-/// The ends of facts that are informative and that the dialogue does not name, as queries.
+/// Returns the ends of facts that are informative and that the dialogue does not name, as queries.
 fn about(
     turn: &TurnInFlight,
     graph: View<'_>,

@@ -12,7 +12,7 @@ use crate::flow::TurnInFlight;
 use crate::prompted::material::concept;
 use crate::salience::{Named, Recency, named_concepts};
 
-/// The queries from a model's answer.
+/// Returns the queries from a model's answer.
 pub(super) fn queries(
     turn: &TurnInFlight,
     graph: View<'_>,
@@ -29,7 +29,7 @@ pub(super) fn queries(
     Queries { explicit, implicit: implicit_queries(implicit, &named) }
 }
 
-/// Implicit queries in order, each with all explicit queries as its reasons.
+/// Makes implicit queries in order, each with all explicit queries as its reasons.
 pub(crate) fn implicit_queries(concepts: Vec<String>, because: &[String]) -> Vec<ImplicitQuery> {
     let all = concepts.len();
     let query = |(at, concept)| ImplicitQuery {
@@ -41,12 +41,13 @@ pub(crate) fn implicit_queries(concepts: Vec<String>, because: &[String]) -> Vec
     concepts.into_iter().enumerate().map(query).collect()
 }
 
-/// The weight of a place in a list: 1 for the first, then falling evenly, above 0 for the last.
+/// Returns the weight of a place in a list: 1 for the first, then falling evenly, above 0 for the
+/// last.
 pub(crate) fn by_rank(at: usize, all: usize) -> Score {
     Score::new(1.0 - at as f64 / all.max(1) as f64)
 }
 
-/// The first `most` concepts, each once.
+/// Returns the first `most` concepts, each once.
 pub(crate) fn first_of_each(
     concepts: impl Iterator<Item = ConceptId>,
     most: usize,
@@ -73,7 +74,7 @@ impl<'t> Finder<'t> {
         Self { turn, graph, named }
     }
 
-    /// The concept that a name means.
+    /// Returns the concept that a name means.
     pub(crate) fn concept(&self, name: &str) -> Option<ConceptId> {
         concept(self.graph, &self.turn.context, name)
     }
@@ -102,8 +103,8 @@ impl<'t> Finder<'t> {
         (queries, unnamed)
     }
 
-    /// Where the dialogue names a concept: where it was linked, else the latest utterance that has its
-    /// words.
+    /// Returns where the dialogue names a concept: where it was linked, else the latest utterance
+    /// that has its words.
     fn place(&self, concept: ConceptId) -> Option<ExplicitQuery> {
         let dialogue = &self.turn.context.dialogue;
         let query = |utterance: usize, span, via, similarity| {

@@ -106,7 +106,7 @@ fn where_nothing_is_named_queries_are_what_the_nearest_facts_are_about() {
         asked(lines, config).into_iter().map(|(concept, _)| concept).collect::<Vec<_>>()
     };
     let config = QueryProductionConfig::default();
-    // Queries stand by likeness, ties by text; hubs and sentences are no queries.
+    // Queries are sorted by likeness, ties by text; hubs and sentences are no queries.
     let found = asked(&["u: How can I get it really hot?"], &config);
     let names: Vec<&str> = found.iter().map(|(concept, _)| concept.as_str()).collect();
     assert_eq!(names, ["boil water", "kettle", "stove", "teabag"]);

@@ -105,7 +105,7 @@ impl<T: InFlight> Calls<T> {
         }
     }
 
-    /// The model's name.
+    /// Returns the model's name.
     pub(super) fn name(&self) -> &str {
         self.line.name()
     }
@@ -212,7 +212,7 @@ impl<T: InFlight> Calls<T> {
             CallError::Empty(_) if asked.question.repeats => {
                 !std::mem::replace(&mut asked.repeated, true)
             }
-            // Nobody will be, the next time.
+            // The model would not be called the next time either.
             CallError::Unasked(_) => false,
             _ => pending.attempt < self.config.attempts,
         };

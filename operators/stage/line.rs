@@ -17,13 +17,13 @@ pub(super) type Ticket = (u64, u32);
 
 /// The line to a model.
 pub(super) trait Line {
-    /// The model's name.
+    /// Returns the model's name.
     fn name(&self) -> &str;
 
     /// Sends a request, or queues it behind those that wait already, so that none of them starves.
     fn send(&mut self, ticket: Ticket, request: Request) -> Box<dyn Open>;
 
-    /// Offers a request that still waits to the model, so that a recording model hears of it.
+    /// Offers the model a request that still waits, so that a recording model hears of it.
     fn offer(&mut self, ticket: u64);
 
     /// Drops abandoned requests and sends waiting ones while the model's queue has room.
@@ -32,7 +32,7 @@ pub(super) trait Line {
     /// Whether requests wait for room in the model's queue.
     fn is_busy(&self) -> bool;
 
-    /// The next answer, if one has come.
+    /// Returns the next answer, if one has come.
     fn receive(&mut self) -> Option<(Ticket, Result<Answer, CallError>)>;
 }
 

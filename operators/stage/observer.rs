@@ -1,28 +1,28 @@
-//! What watches the stages: a clock for their timings, and an observer for metrics. Nothing in the
-//! flow depends on either.
+//! Watches the stages: a clock for their timings, and an observer for metrics. Nothing in the flow
+//! depends on either.
 
 use std::rc::Rc;
 use std::sync::Arc;
 
 use turnstream_schemas::{Fault, FaultKind, Stage};
 
-/// Reads microseconds since a fixed start, for the stages' timings. It is injected, because the core
-/// has no clock of its own; [`Clock::none`] measures nothing.
+/// Reads microseconds since a fixed start, for the stages' timings. It is injected, because the
+/// core has no clock; [`Clock::none`] measures nothing.
 #[derive(Clone)]
 pub struct Clock(Option<Rc<dyn Fn() -> u64>>);
 
 impl Clock {
-    /// A clock that measures nothing: responses carry no timings.
+    /// Makes a clock that measures nothing: responses carry no timings.
     pub fn none() -> Self {
         Self(None)
     }
 
-    /// A clock that reads microseconds from a function.
+    /// Makes a clock that reads microseconds from a function.
     pub fn from_micros(read: impl Fn() -> u64 + 'static) -> Self {
         Self(Some(Rc::new(read)))
     }
 
-    /// Microseconds now, if time is measured.
+    /// Returns the microseconds now, if time is measured.
     pub fn micros(&self) -> Option<u64> {
         self.0.as_ref().map(|read| read())
     }
@@ -33,26 +33,27 @@ impl Clock {
 pub struct Passage {
     /// How many microseconds it took, if time is measured.
     pub micros: Option<u64>,
-    /// What went wrong, if something did.
+    /// The kind of the fault, if the stage failed.
     pub fault: Option<FaultKind>,
     /// Whether the turn goes on without this stage. False if it becomes a dead letter.
     pub degraded: bool,
 }
 
-/// Is told what happens in the stages, for metrics. The workers call it once or twice per turn and
+/// Receives what happens in the stages, for metrics. The workers call it once or twice per turn and
 /// stage, so it must be quick and must not block. Nothing in the flow depends on it.
 pub trait StageObserver: Send + Sync {
-    /// A turn came to the stage.
+    /// Notes that a turn came to the stage.
     fn entered(&self, stage: Stage);
-    /// A turn left the stage: to the next one, or as a fault.
+    /// Notes that a turn left the stage: to the next one, or as a fault.
     fn left(&self, stage: Stage, passage: Passage);
-    /// A stage asks its model once more for a turn.
+    /// Notes that a stage asks its model once more for a turn.
     fn asked_again(&self, stage: Stage);
-    /// A model gave a stage no usable answer for a turn, in any attempt.
+    /// Notes that a model gave a stage no usable answer for a turn, in any attempt.
     fn model_failed(&self, model: &str, fault: &Fault);
-    /// This number of sentences of a turn's persona exceeded the bounds and was passed over.
+    /// Notes that this number of sentences of a turn's persona exceeded the bounds and was passed
+    /// over.
     fn persona_sentences_passed_over(&self, sentences: u64);
-    /// The number of scopes in the memory of a worker changed by this.
+    /// Notes that the number of scopes in the memory of a worker changed by this.
     fn scopes_changed(&self, by: i64);
 }
 
@@ -61,12 +62,12 @@ pub trait StageObserver: Send + Sync {
 pub struct Observer(Option<Arc<dyn StageObserver>>);
 
 impl Observer {
-    /// Without an observer.
+    /// Makes one without an observer.
     pub fn none() -> Self {
         Self(None)
     }
 
-    /// With this observer.
+    /// Makes one with this observer.
     pub fn new(observer: Arc<dyn StageObserver>) -> Self {
         Self(Some(observer))
     }

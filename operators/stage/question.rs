@@ -21,7 +21,7 @@ pub struct Call {
 }
 
 impl Call {
-    /// A call to a model with this configuration.
+    /// Makes a call to a model with this configuration.
     pub fn new(model: impl Into<AskedModel>, config: &CallConfig) -> Self {
         Self { model: model.into(), config: config.clone() }
     }
@@ -111,10 +111,10 @@ ports! {
 pub struct OtherPort;
 
 impl Answer {
-    /// The answer as the type of the stage's port.
+    /// Returns the answer as the type of the stage's port.
     ///
     /// # Errors
-    /// A model of another port answered.
+    /// If a model of another port answered.
     pub fn of<A: TryFrom<Self, Error = OtherPort>>(self, stage: Stage) -> Result<A, Fault> {
         A::try_from(self).map_err(|error| Fault::new(stage, FaultKind::Unfit, error.to_string()))
     }
@@ -130,7 +130,7 @@ pub struct Question {
 }
 
 impl Question {
-    /// A plain question.
+    /// Makes a plain question.
     pub fn new(request: impl Into<Request>) -> Self {
         Self { request: request.into(), thought: String::new(), repeats: false, instead: None }
     }
@@ -165,12 +165,12 @@ impl Asked {
         Self { question, repeated: false }
     }
 
-    /// The request in its first wording.
+    /// Returns the request in its first wording.
     pub fn request(&self) -> &Request {
         &self.question.request
     }
 
-    /// What the model thought in the previous question; empty if it was not asked to think.
+    /// Returns what the model thought in the previous question; empty if it was not asked to think.
     pub fn thought(&self) -> &str {
         &self.question.thought
     }

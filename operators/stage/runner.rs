@@ -61,7 +61,7 @@ pub fn run<'scope, S: Decide>(
         let activator = Rc::new(scope.activator_for(Rc::clone(&address)));
         let waker = scope.worker().sync_activator_for(address.to_vec());
         let wake = Arc::new(move || {
-            // Fails only if the worker is gone, and then there is nothing to wake.
+            // Ignore the error: it means that the worker is gone, and there is nothing to wake.
             let _ = waker.activate();
         });
         Calls::new(call, runner, wake, activator)

@@ -1,5 +1,5 @@
-//! The columns of a table by what their values are: numbers, yes and no, or kinds. Row operations go by
-//! them ([`operations`](super::operations)).
+//! Types the columns of a table by their values: numbers, yes and no, or kinds. Row operations use
+//! the types ([`operations`](super::operations)).
 
 use std::collections::BTreeSet;
 
@@ -8,19 +8,19 @@ use turnstream_knowledge::terms::terms;
 
 use super::{Row, subject};
 
-/// Values of more words are texts, not kinds.
+/// The most words of a kind; values of more words are texts.
 const MOST_WORDS_OF_VALUE: usize = 3;
 
-/// A word as it is compared.
+/// Returns the stem by which a word is compared.
 pub(super) fn stem(word: &str) -> String {
     terms(word).pop().unwrap_or_else(|| word.to_owned())
 }
 
-/// A column by what its values are.
+/// A column with its typed values.
 #[derive(Clone, Debug)]
 pub(super) struct TypedColumn {
     pub(super) name: String,
-    /// The words of its name, compared.
+    /// The stems of its name.
     pub(super) words: Vec<String>,
     pub(super) values: ColumnValues,
 }
@@ -29,17 +29,17 @@ pub(super) struct TypedColumn {
 pub(super) enum ColumnValues {
     Numbers(Vec<Option<f64>>),
     Flags(Vec<Option<bool>>),
-    /// By the words of a value: the rows that have it.
+    /// The stems of each value, with the rows that have it.
     Kinds(Vec<(BTreeSet<String>, Vec<usize>)>),
 }
 
-/// The columns of a table by what their values are, and its rows by the words of their names.
+/// The typed columns of a table, and its rows by the words of their names.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Columns {
     pub(super) columns: Vec<TypedColumn>,
-    /// By a word: the rows whose names have it.
+    /// Maps a stem to the rows whose names have it.
     pub(super) names: FxHashMap<String, Vec<usize>>,
-    /// Likewise of the kinds that a row is of.
+    /// Maps a stem to the rows whose kinds have it.
     pub(super) kinds: FxHashMap<String, Vec<usize>>,
     pub(super) rows: usize,
 }
@@ -116,7 +116,7 @@ fn typed(name: &str, rows: &[Row]) -> TypedColumn {
     }
 }
 
-/// The words of a text in lower case, amounts among them.
+/// Returns the words of a text in lower case, amounts among them.
 pub(super) fn words_and_amounts(text: &str) -> Vec<String> {
     let is_part =
         |letter: char| letter.is_alphanumeric() || matches!(letter, '\'' | '€' | '$' | '£');
@@ -124,7 +124,7 @@ pub(super) fn words_and_amounts(text: &str) -> Vec<String> {
     let mut found = Vec::new();
     for part in lower.split(|letter: char| !is_part(letter) && !matches!(letter, '.' | ',')) {
         let part = part.trim_matches(['.', ',', '\'']);
-        // A comma or point belongs to a number alone.
+        // Only a number contains a comma or point.
         if amount(part).is_some() {
             found.push(part.to_owned());
         } else {
@@ -134,8 +134,8 @@ pub(super) fn words_and_amounts(text: &str) -> Vec<String> {
     found
 }
 
-/// The number that a word says, with the sign of a currency or without. A comma before three digits parts
-/// thousands.
+/// Returns the number that a word says, with the sign of a currency or without. A comma before
+/// three digits separates thousands.
 pub(super) fn amount(word: &str) -> Option<f64> {
     let digits = word.trim_matches(['€', '$', '£']);
     let is_thousands = digits

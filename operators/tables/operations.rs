@@ -1,10 +1,10 @@
-//! What a turn asks of several rows at once: the cheapest, those under an amount, those of a kind, how
-//! many there are, the lighter one of two.
+//! Finds row operations, what a turn asks of several rows at once: the cheapest, those under an
+//! amount, those of a kind, how many there are, the lighter one of two.
 //!
-//! Such a question is answered by typed operations over the columns: numbers are compared, `yes` and `no`
-//! chosen by. An operation is found only if every word of the utterance has its part in it: an operation,
-//! a column, a value, a name, or one of the words that mean nothing here. A word that nothing explains may
-//! be a condition that the table does not know. English alone.
+//! The operations are typed: they compare numbers, and choose rows by `yes` and `no`. One is found
+//! only if every word of the utterance has its part in it: an operation, a column, a value, a name,
+//! or one of the words that mean nothing here. A word that nothing explains may be a condition that
+//! the table does not know. English only.
 
 use std::collections::BTreeSet;
 use std::sync::LazyLock;
@@ -14,14 +14,15 @@ use turnstream_schemas::{RowOperation, RowsAsked};
 
 use super::columns::{ColumnValues, Columns, amount, stem, words_and_amounts};
 
-/// The head of the file describes its format.
+/// The words of operations. The head of the file describes its format.
 const WORDS: &str = include_str!("operations.txt");
-/// Longer utterances tell a story, in which words are more than an operation.
+/// The most words of an utterance that asks for an operation. Longer ones tell a story, in which
+/// words are more than an operation.
 const MOST_WORDS: usize = 20;
-/// More rows than these answer no question of a conversation.
+/// The most rows of an answer. More answer no question of a conversation.
 const MOST_ROWS: usize = 64;
 
-/// "Lighter" is asked of rows that are named, "the lightest" of all.
+/// The degree of a comparison: "lighter" compares named rows, "the lightest" all rows.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Degree {
     Comparative,
@@ -38,9 +39,10 @@ struct Extreme {
 #[derive(Default)]
 struct Words {
     extremes: FxHashMap<String, Extreme>,
-    /// Whether the most of what follows is asked for.
+    /// The words before the name of a column, each with whether it asks for the most of that
+    /// column.
     amounts: FxHashMap<String, bool>,
-    /// What stands before an amount, and whether the amount is the most that may be.
+    /// The words before an amount, and whether the amount is an upper bound.
     bounds: Vec<(Vec<String>, bool)>,
     units: FxHashMap<String, Vec<String>>,
     said: FxHashSet<String>,
@@ -70,7 +72,7 @@ static KNOWN: LazyLock<Words> = LazyLock::new(|| {
     known
 });
 
-/// An utterance on its way to an operation.
+/// An utterance in which an operation is sought.
 struct Asked<'t> {
     table: &'t Columns,
     words: Vec<String>,
@@ -81,8 +83,8 @@ struct Asked<'t> {
     is_chosen: bool,
 }
 
-/// What an utterance asks of several rows of a table: the rows that answer, the best first. `None` if it
-/// is no such question, or not certainly one.
+/// Finds the row operation of an utterance, with the rows that answer, the best first. Returns
+/// `None` if the utterance asks for none, or not certainly for one.
 pub(super) fn asked(utterance: &str, table: &Columns) -> Option<(Vec<usize>, RowsAsked)> {
     let words = words_and_amounts(utterance);
     if words.is_empty() || words.len() > MOST_WORDS {
@@ -115,7 +117,8 @@ impl Asked<'_> {
         self.flagged().or_else(|| self.counted()).or_else(|| self.listed())
     }
 
-    /// The column that a superlative or comparative is about, and whether it asks for the most of it.
+    /// Returns the column that a superlative or comparative is about, and whether it asks for the
+    /// most of it.
     fn extreme(&mut self) -> Option<(Degree, bool, usize)> {
         for at in 0..self.words.len() {
             if let Some((is_most, step, column)) = self.named_amount(at) {
@@ -141,8 +144,8 @@ impl Asked<'_> {
         Some((degree, extreme.is_most != is_least, column))
     }
 
-    /// "The highest deposit": what follows names the column. Whether it asks for the most, how many words further
-    /// on the column is, and which.
+    /// Reads a word that the column follows, as in "the highest deposit". Returns whether it asks
+    /// for the most, how many words further on the column is, and which.
     fn named_amount(&self, at: usize) -> Option<(bool, usize, usize)> {
         let is_most = *KNOWN.amounts.get(&self.words[at])?;
         (1..=3).find_map(|step| {
@@ -151,7 +154,7 @@ impl Asked<'_> {
         })
     }
 
-    /// The first column of numbers with one of these words, the words in their order.
+    /// Returns the first column of numbers with one of these words, the words in their order.
     fn numbers(&self, words: &[String]) -> Option<usize> {
         words.iter().find_map(|word| {
             self.table.columns.iter().position(|column| {
@@ -164,7 +167,8 @@ impl Asked<'_> {
         Some(self.table.columns[column].name.clone())
     }
 
-    /// An amount that is the most or the least that may be: whether it is the most, how much, of what.
+    /// Returns the bound that the utterance sets: whether it is an upper one, the amount, and the
+    /// column.
     fn bound(&mut self) -> Option<(bool, f64, usize)> {
         let (at, length, is_less) = KNOWN.bounds.iter().find_map(|(words, is_less)| {
             let mut windows = self.words.windows(words.len());
@@ -181,7 +185,8 @@ impl Asked<'_> {
         Some((is_less, amount, column))
     }
 
-    /// Leaves the rows with the values that are named; of one column's values, those of any of them.
+    /// Keeps the rows with the values that are named. Of several named values of one column a row
+    /// needs one.
     fn choose_kinds(&mut self) {
         for column in &self.table.columns {
             let ColumnValues::Kinds(kinds) = &column.values else { continue };
@@ -201,13 +206,14 @@ impl Asked<'_> {
         }
     }
 
-    /// The words that nothing explains and that names have, each with the rows whose names have it.
+    /// Returns the words that nothing explains and that names have, each with the rows whose names
+    /// have it.
     fn names(&self) -> Vec<(usize, &Vec<usize>)> {
         let open = (0..self.words.len()).filter(|at| !self.explained[*at]);
         open.filter_map(|at| Some((at, self.table.names.get(&self.stems[at])?))).collect()
     }
 
-    /// Leaves the rows whose names, or else whose kinds, have the words that nothing else explains.
+    /// Keeps the rows whose names, or else whose kinds, have the words that nothing else explains.
     fn choose_words(&mut self) {
         let table = self.table;
         for at in 0..self.words.len() {
@@ -221,7 +227,7 @@ impl Asked<'_> {
         }
     }
 
-    /// Which of the rows that are named has more or less: all of them, the one that answers first.
+    /// Compares the rows that are named. Returns all of them, the one that answers first.
     fn compared(&mut self, is_most: bool, column: usize) -> Option<Operation> {
         let mut named = Vec::new();
         for (_, rows) in self.names() {
@@ -243,7 +249,7 @@ impl Asked<'_> {
             .then(|| (rows, RowOperation::Compare, self.name(column)))
     }
 
-    /// The row with the most or least of a column; those, where several have it.
+    /// Returns the row with the most or least of a column, or several rows if they are equal.
     fn best(&mut self, is_most: bool, column: usize) -> Option<Operation> {
         self.choose_words();
         let sorted = self.sorted(is_most, column);
@@ -257,7 +263,7 @@ impl Asked<'_> {
         (self.is_explained() && is_clear).then(|| (rows, operation, self.name(column)))
     }
 
-    /// The rows with at most or at least an amount.
+    /// Returns the rows with at most or at least an amount.
     fn within(&mut self, is_less: bool, amount: f64, column: usize) -> Option<Operation> {
         self.choose_words();
         let numbers = self.numbers_of(column)?;
@@ -270,7 +276,7 @@ impl Asked<'_> {
         self.is_explained().then_some(found)
     }
 
-    /// The rows of which a column says yes, for a question which they are.
+    /// Returns the rows for which a column says yes, if the utterance asks which they are.
     fn flagged(&mut self) -> Option<Operation> {
         let says = |word: &str| self.words.iter().any(|it| it == word);
         let asks = ["which", "what", "list", "show"].into_iter().any(says);
@@ -289,7 +295,7 @@ impl Asked<'_> {
         (asks && self.is_explained() && self.rows.len() > 1).then_some(found)
     }
 
-    /// How many rows of a kind there are.
+    /// Returns the rows of a kind, if the utterance asks how many there are.
     fn counted(&mut self) -> Option<Operation> {
         let at = self.words.windows(2).position(|pair| pair == ["how", "many"])?;
         self.explain(at..=at + 1);
@@ -298,7 +304,7 @@ impl Asked<'_> {
         is_count.then(|| (self.rows.clone(), RowOperation::Count, None))
     }
 
-    /// The rows of a kind, for a question which there are.
+    /// Returns the rows of a kind, if the utterance asks which there are.
     fn listed(&mut self) -> Option<Operation> {
         let says = |words: &[&str]| self.words.iter().any(|it| words.contains(&&**it));
         let asks = says(&["which", "what", "whats", "what's", "list", "show"])
@@ -308,7 +314,8 @@ impl Asked<'_> {
         is_list.then(|| (self.rows.clone(), RowOperation::List, None))
     }
 
-    /// The rows that are left and have a number, the most or the least first; equals in their order.
+    /// Returns the rows that are left and have a number, the most or the least first; equals in
+    /// their order.
     fn sorted(&self, is_most: bool, column: usize) -> Vec<usize> {
         let Some(numbers) = self.numbers_of(column) else { return Vec::new() };
         let numbered = self.rows.iter().filter_map(|row| Some((*row, numbers[*row]?)));

@@ -1,4 +1,4 @@
-//! The words for a row: what it is about, and some of its columns.
+//! Words a row: its subject, and some of its columns.
 
 use turnstream_knowledge::language::Lexicon;
 use turnstream_schemas::{Column, RowOperation, RowsAsked, TableRow};
@@ -40,8 +40,8 @@ const UNITS: &[(&str, &str)] = &[
     ("persons", " persons"),
 ];
 
-/// Says columns of a row as a sentence that names what the row is about. `None` if no column is left
-/// beside that one.
+/// Says columns of a row as a sentence that names the row's subject. Returns `None` if no column is
+/// left beside the subject.
 pub fn said(row: &[Column], chosen: &[&Column], lexicon: &Lexicon) -> Option<String> {
     let subject = subject(row)?;
     let others = chosen.iter().filter(|column| column.name != subject.name);
@@ -63,8 +63,8 @@ pub fn said(row: &[Column], chosen: &[&Column], lexicon: &Lexicon) -> Option<Str
 /// The most rows that are named.
 const MOST_NAMED: usize = 8;
 
-/// Says the rows that answer what a turn asks of several at once: each with the column that it is asked by, or
-/// their names. `None` if there are none.
+/// Says the rows that answer a row operation: each with the column that the operation is about, or
+/// their names. Returns `None` if there are none.
 pub fn said_of_all(rows: &[&TableRow], asked: &RowsAsked, lexicon: &Lexicon) -> Option<String> {
     let few = || rows.iter().take(MOST_NAMED);
     let by_column = |row: &&TableRow| {
@@ -93,8 +93,8 @@ pub fn said_of_all(rows: &[&TableRow], asked: &RowsAsked, lexicon: &Lexicon) -> 
     })
 }
 
-/// The name of a column without its unit, and the unit, where the value is a number and the name ends in
-/// one: `price eur` and 349 is a price of 349 EUR.
+/// Returns the name of a column without its unit, and the unit, if the value is a number and the
+/// name ends in a unit: `price eur` and 349 is a price of 349 EUR.
 fn with_unit(column: &Column) -> Option<(&str, &'static str)> {
     let is_number = column.value.bytes().all(|it| it.is_ascii_digit() || it == b'.');
     let (name, unit) = column.name.rsplit_once(' ')?;

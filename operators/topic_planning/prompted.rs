@@ -9,7 +9,7 @@ use crate::flow::TurnInFlight;
 use crate::prompted::material::concept;
 use crate::query_production::prompted::{by_rank, first_of_each};
 
-/// The topics from a model's answer.
+/// Returns the topics from a model's answer.
 pub(super) fn topics(
     turn: &TurnInFlight,
     graph: View<'_>,
@@ -28,7 +28,7 @@ pub(super) fn topics(
     Topics { extended, maintained: in_order(maintained, &[]) }
 }
 
-/// Topics in order, each with all of `because` as its reasons.
+/// Makes topics in order, each with all of `because` as its reasons.
 pub(crate) fn in_order(concepts: Vec<String>, because: &[String]) -> Vec<Topic> {
     let all = concepts.len();
     let topic =

@@ -50,7 +50,7 @@ pub(super) struct Histories {
     /// The scopes that a row may still name, by number.
     names: FxHashMap<u64, Scope>,
     next_number: u64,
-    /// How many keys of the topic have a value.
+    /// The number of keys of the topic that have a value.
     keys: usize,
     /// Scopes that lost a record since the last step.
     left: Vec<(i32, Scope)>,
@@ -91,7 +91,7 @@ struct OfRecord {
     groups: usize,
     chains: usize,
     evictions: EvictionCounts,
-    /// Who holds the scope, if it is not the engine.
+    /// The key of the view `holders`; `None` if the engine holds the scope.
     holder: Option<String>,
     /// The hour since which its user waits.
     waits_since: Option<String>,
@@ -170,7 +170,7 @@ impl Histories {
         self.keys = self.keys + usize::from(came) - usize::from(went);
     }
 
-    /// How many keys of the topic have a value: entries, and scopes' own records.
+    /// Returns how many keys of the topic have a value: entries, and scopes' own records.
     pub(super) fn keys(&self) -> usize {
         self.keys
     }
@@ -189,8 +189,8 @@ impl Histories {
         }
     }
 
-    /// The changes of `entries_by_cluster` since the last step. Call it after the dataflow has worked the
-    /// step off.
+    /// Returns the changes of `entries_by_cluster` since the last step. Call it after the dataflow
+    /// has worked the step off.
     pub(super) fn drain_clusters(&mut self) -> Vec<((ViewKey, i64), i64)> {
         let mut changed = Vec::new();
         for ((((partition, number), category), count), difference) in
@@ -238,7 +238,7 @@ impl Inputs {
         }
     }
 
-    /// Replaces a scope's own record, where there was one, by the new one, where there is one.
+    /// Replaces a scope's own record by a new one. Either may be missing.
     fn record(&mut self, place: Place, before: Option<&OfRecord>, now: Option<&OfRecord>) {
         let (partition, _) = place;
         let sides = [(before, -1), (now, 1)];
@@ -305,7 +305,7 @@ impl OfRecord {
     }
 }
 
-/// The key of the view `holders`; `None` for what the engine holds.
+/// Returns the key of the view `holders`; `None` if the engine holds the scope.
 fn holder(handover: &Handover) -> Option<String> {
     match handover.holder {
         Holder::Bot => None,

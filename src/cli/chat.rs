@@ -42,13 +42,13 @@ use view::View;
 /// Talk with the engine: each line that you type is a turn, and the response is shown as it is
 /// written.
 ///
-/// The engine runs in this process, with an embedded log in memory, or in a directory where the
-/// conversation is to go on another time. Kafka is not touched, whatever the configuration says.
+/// The engine runs in this process, with an embedded log in memory, or in a directory if the
+/// conversation is to continue another time. Kafka is not touched, whatever the configuration says.
 /// Without a configuration no language model is used: a realiser puts facts into sentences.
 ///
-/// At a terminal, Ctrl-C ends what is being written: the turn goes on without its model, as the
-/// stage's on_failure says. Ctrl-D ends the chat. A line that begins with a slash is a command;
-/// /help lists them.
+/// At a terminal, Ctrl-C interrupts the response that is being written: the turn goes on without
+/// its model, as the stage's on_failure says. Ctrl-D ends the chat. A line that begins with a slash
+/// is a command; /help lists them.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -58,15 +58,14 @@ Examples:
   turnstream chat --language zh
   turnstream chat --json < turns.txt > responses.jsonl")]
 pub struct ChatArgs {
-    /// The configuration; the defaults where it is not given. Of the section log only log.embedded
-    /// is used.
+    /// The configuration; the defaults if not given. Of its section log only log.embedded is used.
     #[arg(long, value_name = "FILE")]
     pub config: Option<PathBuf>,
     /// Workers of the dataflow, 1 to 256; overrides run.workers.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=256))]
     pub workers: Option<u32>,
-    /// Keep the conversation in the embedded log of that directory, made where it is not there, and
-    /// go on with what it holds. `turnstream run` and `explain` can read it.
+    /// Keep the conversation in the embedded log of this directory, created if missing, and
+    /// continue what it holds. `turnstream run` and `explain` can read it.
     #[arg(long, value_name = "DIR")]
     pub data: Option<PathBuf>,
     /// The conversation's id.
@@ -75,20 +74,20 @@ pub struct ChatArgs {
     /// A sentence that describes you; may be given several times.
     #[arg(long, value_name = "SENTENCE")]
     pub persona: Vec<String>,
-    /// The language that you write, such as en or zh; told from the script where it is not given.
+    /// The language that you write, such as en or zh; detected from the script if not given.
     #[arg(long, value_name = "TAG")]
     pub language: Option<String>,
-    /// Your id, where histories are kept by user.
+    /// Your id, if histories are kept by user.
     #[arg(long, value_name = "ID")]
     pub user: Option<String>,
-    /// Where answers of language models come from and go to.
+    /// The files that answers of language models are read from and recorded to.
     #[command(flatten)]
     pub answer_files: AnswerFiles,
-    /// No colours, also on a terminal; the variable NO_COLOR does the same.
+    /// No colours, even on a terminal; the variable NO_COLOR does the same.
     #[arg(long)]
     pub no_color: bool,
-    /// Print one response record a line, and last one JSON object with counts; everything else goes
-    /// to standard error.
+    /// Print one response record a line, then one JSON object with counts; everything else goes to
+    /// standard error.
     #[arg(long)]
     pub json: bool,
 }
@@ -226,7 +225,7 @@ impl Chat<'_> {
     }
 }
 
-/// What words the responses, for the introduction.
+/// Describes what words the responses, for the introduction.
 fn wording(config: &Config) -> String {
     let has_table = config.sources.values().any(|source| source.kind == SourceKind::Table);
     match config.generation.form {

@@ -21,17 +21,17 @@ use crate::logged::{LogSource, moment};
 mod edit;
 mod redrive;
 
-/// Bytes of the longest quoted text by which reasons are told apart.
+/// The longest quoted text, in bytes, that distinguishes reasons.
 const LONGEST_NAME: usize = 32;
 
 /// How long one poll of the topic waits.
 const POLL: Duration = Duration::from_millis(100);
 
-/// Show the inputs that could not be served, with the reason of each, and send them again once the reason
-/// is gone.
+/// Show the inputs that could not be served, with the reason of each, and send them again once the
+/// reason is gone.
 ///
-/// A dead letter has the bytes, the key and the headers of the input, unchanged. It is named by its place on the
-/// topic: partition and offset, as 2-417.
+/// A dead letter has the bytes, the key and the headers of the input, unchanged. Its name is its
+/// place on the topic: partition and offset, such as 2-417.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -39,12 +39,12 @@ Examples:
   turnstream dead-letters show 2-417 --config turnstream.toml
   turnstream dead-letters redrive --config turnstream.toml --reason \"answered in time\"")]
 pub struct DeadLettersArgs {
-    /// What is done with them.
+    /// The subcommand.
     #[command(subcommand)]
     pub command: DeadLettersCommand,
 }
 
-/// What is done with dead letters.
+/// The operations on dead letters.
 #[derive(Debug, Subcommand)]
 pub enum DeadLettersCommand {
     /// List them, and how many there are for each reason
@@ -54,7 +54,7 @@ Examples:
   turnstream dead-letters list --config turnstream.toml --stage generation --json
   turnstream dead-letters list --data conversations --reason UTF-8")]
     List(LettersListArgs),
-    /// Show one, with the bytes that came
+    /// Show one, with its original bytes
     #[command(after_help = "\
 Examples:
   turnstream dead-letters show 2-417 --config turnstream.toml
@@ -62,9 +62,9 @@ Examples:
     Show(LettersShowArgs),
     /// Send them to the topic of turns again, each once
     ///
-    /// The bytes go as they came, with their key and headers. In the same transaction each letter is marked as
-    /// sent again, so that the command may be stopped, or killed, at any time and given again. One process
-    /// does this for a log: who starts fences the one before.
+    /// Bytes, key and headers are sent unchanged. Each letter is marked as sent again in the same
+    /// transaction, so that the command may be stopped, or killed, at any time and repeated. One
+    /// process does this for a log: a new one fences the one before.
     #[command(after_help = "\
 Exit codes:
   0  done
@@ -79,13 +79,14 @@ Examples:
     Redrive(redrive::RedriveArgs),
 }
 
-/// Where the letters are.
+/// The place of the letters.
 #[derive(Debug, clap::Args)]
 struct LettersPlace {
-    /// The configuration, as for run; the defaults where it is not given.
+    /// The configuration, as for run; the defaults if not given.
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
-    /// The directory of an embedded log, as `chat --data` keeps it. Nobody else may have it open.
+    /// The directory of an embedded log, as `chat --data` keeps it. No other process may have it
+    /// open.
     #[arg(long, value_name = "DIR")]
     data: Option<PathBuf>,
 }
@@ -96,19 +97,20 @@ impl LettersPlace {
     }
 }
 
-/// Which letters are meant.
+/// Selects letters.
 #[derive(Debug, Default, clap::Args)]
 struct LettersFilter {
-    /// Letters whose reason has this text in it, in either case.
+    /// Letters whose reason contains this text, in either case.
     #[arg(long, value_name = "TEXT")]
     reason: Option<String>,
-    /// Letters of this stage, as `ingest`.
+    /// Letters of this stage, such as `ingest`.
     #[arg(long, value_name = "STAGE", value_parser = stage)]
     stage: Option<Stage>,
     /// Letters of this kind of fault.
     #[arg(long, value_name = "KIND", value_parser = kind)]
     kind: Option<FaultKind>,
-    /// Letters whose input came since then: a time as 2026-11-26T08:00:00Z, or how long ago, as 2h or 30m.
+    /// Letters whose input came since this time, such as 2026-11-26T08:00:00Z, or this long ago,
+    /// such as 2h or 30m.
     #[arg(long, value_name = "TIME", value_parser = moment)]
     since: Option<Timestamp>,
 }
@@ -120,10 +122,10 @@ pub struct LettersListArgs {
     place: LettersPlace,
     #[command(flatten)]
     filter: LettersFilter,
-    /// Those too that were sent again.
+    /// Include letters that were sent again.
     #[arg(long)]
     all: bool,
-    /// List so many of them, the latest ones.
+    /// List at most this many, the latest ones.
     #[arg(long, value_name = "N", default_value_t = 50)]
     limit: usize,
     /// Print one JSON object instead.
@@ -155,7 +157,7 @@ impl DeadLettersArgs {
     }
 }
 
-/// Where a letter lies on the topic of dead letters.
+/// The place of a letter on the topic of dead letters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct LetterPlace {
     partition: i32,
@@ -258,12 +260,12 @@ struct ListedLetter {
     sent_again: bool,
 }
 
-/// How many letters there are for a reason.
+/// The number of letters with a reason.
 #[derive(Debug, Serialize)]
 struct ReasonCount {
     stage: Stage,
     kind: FaultKind,
-    /// The reason, with figures and most quoted texts left out.
+    /// The reason without its figures and most quoted texts.
     reason: String,
     letters: u64,
     sent_again: u64,
@@ -274,7 +276,7 @@ struct LettersList {
     letters: u64,
     sent_again: u64,
     reasons: Vec<ReasonCount>,
-    /// The latest ones.
+    /// The latest letters.
     latest: Vec<ListedLetter>,
 }
 
@@ -341,8 +343,8 @@ fn print_list(list: &LettersList, out: &mut dyn Write) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// A reason without its figures and without quoted texts that have some or are long, so that letters are
-/// counted by what went wrong.
+/// Removes from a reason its figures, and the quoted texts that contain figures or are long, so
+/// that letters are counted by what went wrong.
 fn without_particulars(reason: &str) -> String {
     let mut parts = reason.split('`');
     let mut kept = without_figures(parts.next().unwrap_or_default());
@@ -354,7 +356,7 @@ fn without_particulars(reason: &str) -> String {
     kept
 }
 
-/// A text with `#` for each number.
+/// Replaces each number of a text by `#`.
 fn without_figures(text: &str) -> String {
     let (mut kept, mut of_number) = (String::new(), false);
     let mut characters = text.chars().peekable();

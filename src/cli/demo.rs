@@ -54,22 +54,22 @@ Examples:
   turnstream demo --chat
   turnstream demo --json")]
 pub struct DemoArgs {
-    /// Type the turns yourself; an empty line or Ctrl-D ends it.
+    /// Type the turns yourself; an empty line or Ctrl-D ends the chat.
     #[arg(long, conflicts_with_all = ["all", "conversation", "pause"])]
     pub chat: bool,
     /// Show every conversation.
     #[arg(long)]
     pub all: bool,
-    /// Show only the conversation of that name.
+    /// Show only the conversation with this name.
     #[arg(long, value_name = "NAME", conflicts_with = "all")]
     pub conversation: Option<String>,
     /// Wait for Enter after each turn.
     #[arg(long)]
     pub pause: bool,
-    /// No colours, also on a terminal; the variable NO_COLOR does the same.
+    /// No colours, even on a terminal; the variable NO_COLOR does the same.
     #[arg(long)]
     pub no_color: bool,
-    /// Print no explanation but one response record a line, and last one JSON object with counts.
+    /// Print one response record a line instead of explanations, then one JSON object with counts.
     #[arg(long, conflicts_with = "pause")]
     pub json: bool,
 }
@@ -112,7 +112,7 @@ pub fn execute(args: &DemoArgs, out: &mut dyn Write) -> anyhow::Result<()> {
     present(page, args, &scenes, &played)
 }
 
-/// The company that `turnstream new` writes, with what its staff taught or without.
+/// The company that `turnstream new` writes, with or without what its staff taught.
 fn company(dir: &Path, is_taught: bool) -> anyhow::Result<Config> {
     let mut config = load_config(Some(&crate::new::write_company(dir)?))?.value;
     if !is_taught {
@@ -147,7 +147,7 @@ fn common_knowledge(dir: &Path) -> anyhow::Result<Config> {
 
 /// Starts an engine on an empty log, with a configuration that may have files in a folder.
 fn served(config: impl FnOnce(&Path) -> anyhow::Result<Config>) -> anyhow::Result<Served> {
-    // The engine has read the files when it has started; an index that it holds open outlives its name.
+    // A started engine has read the files; an index that it holds open outlives the folder.
     let dir = tempfile::tempdir()?;
     let mut config = config(dir.path())?;
     config.commit.interval_ms = 0;

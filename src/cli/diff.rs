@@ -1,7 +1,7 @@
-//! `turnstream diff`: what another configuration changes, turn by turn.
+//! `turnstream diff`: shows what another configuration changes, turn by turn.
 //!
-//! Two replays of one log are held against each other. For each turn, the first stage at which they part is
-//! named, and what the user gets in either.
+//! Compares two replays of one log. For each turn, it names the first stage at which they differ,
+//! and what the user gets from each.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::io::Write;
@@ -28,17 +28,17 @@ use limit::Limit;
 
 const PAGE: &str = include_str!("diff/report.html");
 
-/// Turns on the page.
+/// Most turns on the page.
 const ON_PAGE: usize = 1_000;
-/// Pieces of evidence that were not selected, in each path on the page.
+/// Most pieces of evidence that were not selected, in each path on the page.
 const NOT_SELECTED: usize = 3;
 /// Columns of a path on the page.
 const COLUMNS: usize = 70;
 
 /// Compare two replays of one log: which turns differ, from which stage on, and what users get.
 ///
-/// Turns are matched by conversation and turn. What differs in scores or in the order of what was found
-/// alone is counted apart.
+/// Turns are matched by conversation and turn. Turns that differ only in scores or in the order of
+/// the evidence are counted separately.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Exit codes:
@@ -55,27 +55,27 @@ pub struct ReplayDiffArgs {
     /// Responses of one replay, as `replay --out` writes them, plain or gzip.
     #[arg(value_name = "A")]
     a: PathBuf,
-    /// Responses of the other.
+    /// Responses of the other replay.
     #[arg(value_name = "B", required_unless_present = "from_log", conflicts_with = "from_log")]
     b: Option<PathBuf>,
-    /// Compare the one file with what a service answered, from the log that its configuration names: the
-    /// service is A, the file B. Turns that the file has not are left out.
+    /// Compare one file with the responses of a service, from the log that its configuration names:
+    /// the service is A, the file B. Turns that are not in the file are left out.
     #[arg(long, value_name = "FILE")]
     from_log: Option<PathBuf>,
-    /// Which part of it.
+    /// The part of that log to read.
     #[command(flatten)]
     logged: LoggedPart,
-    /// The log that was replayed, so that what users said is shown.
+    /// The log that was replayed, to show what users said.
     #[arg(long, value_name = "FILE")]
     log: Option<PathBuf>,
     /// The shape of that log.
     #[arg(long, value_enum, value_name = "FORMAT", default_value_t, requires = "log")]
     format: Format,
-    /// Show so many of the turns that differ, first those that A answers.
+    /// Show at most this many of the turns that differ, first those that A answers.
     #[arg(long, value_name = "N", default_value_t = 10)]
     show: usize,
-    /// End with exit code 1 if more turns change like this: FROM->TO > N, or > N% of all turns. May be given
-    /// several times.
+    /// Exit with code 1 if more turns change than this limit allows: FROM->TO > N, or > N% of all
+    /// turns. May be given several times.
     #[arg(long, value_name = "LIMIT")]
     fail_over: Vec<Limit>,
     /// Write every turn that differs, one JSON object a line.
@@ -118,7 +118,7 @@ impl ReplayDiffArgs {
 #[derive(Debug, Serialize)]
 struct ChangedTurn {
     turn: String,
-    /// The first stage at which they part.
+    /// The first stage at which they differ.
     stage: Stage,
     /// What the user said.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -127,40 +127,40 @@ struct ChangedTurn {
     b: Said,
 }
 
-/// How many of something.
+/// A named count.
 #[derive(Debug, Serialize)]
 struct Count {
     name: String,
     count: u64,
 }
 
-/// What the comparison amounts to.
+/// The result of a comparison.
 #[derive(Debug, Default, Serialize)]
 struct DiffReport {
-    /// Turns that both have.
+    /// Turns that are in both.
     compared: u64,
     same: u64,
-    /// Turns that differ in scores or order alone.
+    /// Turns that differ only in scores or order.
     numbers: u64,
     changed: u64,
     only_a: u64,
     only_b: u64,
-    /// What made the responses of A and not those of B, or the other way about: of program, weights,
-    /// configuration, prompts, models and knowledge, those that differ.
+    /// The parts of the fingerprint in which A and B differ: of program, weights, configuration,
+    /// prompts, models and knowledge.
     made_by: BTreeSet<FingerprintPart>,
-    /// Turns that differ, by the first stage at which they part, in the order of the flow.
+    /// Turns that differ, by the first stage at which they do, in the order of the flow.
     stages: Vec<Count>,
-    /// By what the response does, as `answer → decline`, the most frequent first. Where the action is the
-    /// same, the words or the evidence differ.
+    /// Turns by the change of the action, such as `answer → decline`, the most frequent first. If
+    /// the action is the same, the words or the evidence differ.
     actions: Vec<Count>,
-    /// By source of the evidence on either side; a turn counts for each.
+    /// Turns by source of the evidence on either side; a turn counts for each of its sources.
     sources: Vec<Count>,
     tenants: Vec<Count>,
     /// The limits of `--fail-over` that are exceeded.
     exceeded: Vec<String>,
 }
 
-/// Compares.
+/// Compares the responses of two files, or of a service's log and a file.
 ///
 /// # Errors
 /// A file cannot be read or written.
@@ -195,7 +195,7 @@ fn write(path: &Path, bytes: &[u8]) -> anyhow::Result<()> {
 }
 
 impl ReplayDiffArgs {
-    /// Passes on the responses of A, of which `is_meant` says which may be left out.
+    /// Passes on the responses of A. Leaves out those of a service's log that `is_meant` rejects.
     fn each_of_a(
         &self,
         is_meant: impl Fn(&str) -> bool,
@@ -212,9 +212,9 @@ impl ReplayDiffArgs {
         Ok(())
     }
 
-    /// Where the responses of B are.
+    /// The file with the responses of B.
     fn b(&self) -> &Path {
-        // The command line has two files where it has no log.
+        // With `--from-log` the only file is B; without it the command line requires two.
         self.b.as_ref().unwrap_or(&self.a)
     }
 }
@@ -223,7 +223,7 @@ fn compare(
     args: &ReplayDiffArgs,
     users: &HashMap<String, String>,
 ) -> anyhow::Result<(DiffReport, Vec<ChangedTurn>)> {
-    // A turn that came twice was answered once, so a name is met once in a file.
+    // A turn that came twice was answered once, so each name occurs once in a file.
     let mut before: HashMap<String, ComparedResponse> = HashMap::new();
     let (mut of_a, mut of_b) = (BTreeSet::new(), BTreeSet::new());
     let mut of_file = HashSet::new();
@@ -269,7 +269,7 @@ fn compare(
         changed.push(ChangedTurn { turn, stage, user, a: a.said, b: b.said });
     })?;
     report.only_a = before.len() as u64;
-    // Records of before they told it say nothing.
+    // Records from before fingerprints existed have none.
     if !of_a.is_empty() && !of_b.is_empty() {
         report.made_by = of_a.symmetric_difference(&of_b).map(|(part, _)| *part).collect();
     }
@@ -302,14 +302,14 @@ pub(crate) fn name_of(response: &Response) -> String {
     format!("{}/{}", response.conversation_id, response.turn_id)
 }
 
-/// Adds what made a response.
+/// Adds the parts of a response's fingerprint.
 fn note_parts(response: &Response, parts: &mut BTreeSet<(FingerprintPart, String)>) {
     for (part, digest) in response.fingerprint.iter().flat_map(|it| &it.parts) {
         parts.insert((*part, digest.clone()));
     }
 }
 
-/// The largest first.
+/// Sorts counts, the largest first.
 fn ranked(counts: impl Iterator<Item = Count>) -> Vec<Count> {
     let mut counts: Vec<Count> = counts.collect();
     counts.sort_by(|a, b| b.count.cmp(&a.count).then_with(|| a.name.cmp(&b.name)));
@@ -360,7 +360,7 @@ fn print<'t>(
     Ok(())
 }
 
-/// A turn on the page, with how its responses came about.
+/// A turn on the page, with the explanations of its responses.
 #[derive(Debug, Serialize)]
 struct ExplainedTurn<'t> {
     #[serde(flatten)]
@@ -368,7 +368,7 @@ struct ExplainedTurn<'t> {
     paths: [String; 2],
 }
 
-/// Reads the responses once more, to explain those of these turns.
+/// Reads the responses again, to explain those of these turns.
 fn explained<'t>(
     args: &ReplayDiffArgs,
     turns: &'t [ChangedTurn],

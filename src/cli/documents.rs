@@ -27,7 +27,7 @@ Examples:
 
 Then name the folder in the configuration: documents.directory = \"store\".")]
 pub struct DocumentsArgs {
-    /// What is done.
+    /// The subcommand.
     #[command(subcommand)]
     pub command: DocumentsCommand,
 }
@@ -45,7 +45,7 @@ impl DocumentsArgs {
     }
 }
 
-/// What to do with documents.
+/// The operations on documents.
 #[derive(Clone, Debug, Subcommand)]
 pub enum DocumentsCommand {
     /// Put documents into a store: JSON lines, Markdown and plain text
@@ -57,10 +57,10 @@ pub enum DocumentsCommand {
     /// Search the chunks of a store
     #[command(after_help = SEARCH_EXAMPLES)]
     Search(SearchArgs),
-    /// Take documents out of a store
+    /// Remove documents from a store
     #[command(after_help = DELETE_EXAMPLES)]
     Delete(DocumentsDeleteArgs),
-    /// Make the index of words anew from the chunks
+    /// Rebuild the index of words from the chunks
     #[command(after_help = REINDEX_EXAMPLES)]
     Reindex(ReindexArgs),
 }
@@ -105,7 +105,7 @@ pub struct DocumentsImportArgs {
     /// Files, or folders with files, to import
     #[arg(required = true, value_name = "PATH")]
     paths: Vec<PathBuf>,
-    /// Folder of the store; made where it is not there
+    /// Folder of the store; created if missing
     #[arg(long, value_name = "DIR")]
     out: PathBuf,
     /// Most characters of a chunk
@@ -116,16 +116,16 @@ pub struct DocumentsImportArgs {
     #[arg(long, default_value_t = MAX_DOCUMENT_BYTES, value_name = "N",
           value_parser = clap::value_parser!(u64).range(1..=1 << 30))]
     max_document_bytes: u64,
-    /// Most that the store may take, in MiB; only address space is taken in advance
+    /// Largest size of the store, in MiB; only address space is taken in advance
     #[arg(long, default_value_t = MAP_SIZE_MIB, value_name = "MIB",
           value_parser = clap::value_parser!(u32).range(1..=16_777_216))]
     map_size_mib: u32,
-    /// What gives the chunks vectors, for search by meaning: the reader inside the program (English), a
-    /// model as `turnstream models list` names it, its folder, or the file of a static table, which an
-    /// engine then needs as models.embedder; `none` for a search by words alone
+    /// Encoder of the chunks, for search by meaning: the reader inside the program (English), a
+    /// model as `turnstream models list` names it, its folder, or the file of a static table, which
+    /// an engine then needs as models.embedder; `none` for search by words alone
     #[arg(long, default_value = READER, value_name = "ENCODER")]
     encoder: String,
-    /// The configuration, of which [models] is read; the defaults where it is not given
+    /// The configuration, of which [models] is read; the defaults if not given
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
     /// Print one JSON object as the last line
@@ -153,16 +153,16 @@ pub struct SearchArgs {
     /// Folder of the store
     #[arg(long, value_name = "DIR")]
     dir: PathBuf,
-    /// What is searched for
+    /// Text to search for
     #[arg(value_name = "TEXT")]
     text: String,
-    /// Only in documents whose metadata say so; may be repeated, and then all count
+    /// Only in documents with this metadata; may be repeated, and then all must match
     #[arg(long = "where", value_name = "KEY=VALUE", value_parser = key_value)]
     wanted: Vec<(String, String)>,
     /// Only in this document; may be repeated
     #[arg(long = "document", value_name = "ID")]
     documents: Vec<String>,
-    /// Only in documents whose titles the text names, where it names any
+    /// Only in documents whose titles the text names, if it names any
     #[arg(long, conflicts_with_all = ["wanted", "documents"])]
     named: bool,
     /// Most chunks shown

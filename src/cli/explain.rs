@@ -38,23 +38,24 @@ pub struct ExplainArgs {
     /// Responses, one JSON record a line, as `replay --out` writes them; `-` for standard input.
     #[arg(value_name = "RESPONSES", required_unless_present_any = ["data", "config"])]
     pub responses: Option<PathBuf>,
-    /// The directory of an embedded log, as `chat --data` keeps it. Nobody else may have it open.
+    /// The directory of an embedded log, as `chat --data` keeps it. No other process may have it
+    /// open.
     #[arg(long, value_name = "DIR", conflicts_with = "responses")]
     pub data: Option<PathBuf>,
-    /// The configuration. It says the gate's threshold, which no record bears; and which log is read
-    /// where neither RESPONSES nor --data is given.
+    /// The configuration. It has the gate's threshold, which is in no record, and names the log to
+    /// read if neither RESPONSES nor --data is given.
     #[arg(long, value_name = "FILE")]
     pub config: Option<PathBuf>,
-    /// The response of that id.
+    /// The response with this id.
     #[arg(long, value_name = "ID", group = "which")]
     pub response: Option<String>,
-    /// The response to that turn: the conversation's id, a slash, and the turn's id.
+    /// The response to this turn: the conversation's id, a slash, and the turn's id.
     #[arg(long, value_name = "CONVERSATION/TURN", group = "which")]
     pub turn: Option<String>,
-    /// The response on that line of RESPONSES, from 1.
+    /// The response on this line of RESPONSES, from 1.
     #[arg(long, value_name = "N", group = "which", requires = "responses")]
     pub line: Option<u64>,
-    /// The log that was replayed, so that what people said is shown beside the ids of turns.
+    /// The log that was replayed, to show what people said beside the ids of turns.
     #[arg(long, value_name = "FILE", requires = "responses")]
     pub log: Option<PathBuf>,
     /// The shape of that log.
@@ -63,10 +64,10 @@ pub struct ExplainArgs {
     /// Show what the models were asked: the file that --record-answers with --record-prompts wrote.
     #[arg(long, value_name = "ANSWERS")]
     pub prompts: Option<PathBuf>,
-    /// Show every piece of evidence, however many were not selected.
+    /// Show all evidence, however much was not selected.
     #[arg(long)]
     pub all: bool,
-    /// No colours, also on a terminal; the variable NO_COLOR does the same.
+    /// No colours, even on a terminal; the variable NO_COLOR does the same.
     #[arg(long)]
     pub no_color: bool,
     /// Print one JSON object instead: the record, the prompts, and the gate's threshold.

@@ -10,10 +10,11 @@ use turnstream_gateway::{GatewayError, GatewayTopics, serve};
 use turnstream_log::deliver::Delivery;
 use turnstream_log::{Follower, LogError, Topic, kafka};
 
-/// Let chat front ends and agent desks speak with the engine by HTTP.
+/// Connect chat front ends and agent desks to the engine by HTTP.
 ///
-/// Writes what they send to the topic of turns and tells them what is committed: a process beside `turnstream
-/// run`, as many as wanted. Knows OpenAI's chat completions. Goes on until SIGTERM or SIGINT.
+/// Writes what they send to the topic of turns and sends them what is committed. Runs beside
+/// `turnstream run`, in as many processes as wanted. Supports OpenAI's chat completions. Serves
+/// until SIGTERM or SIGINT.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Exit codes:
@@ -31,7 +32,7 @@ Requests, once it serves:
 Examples:
   turnstream gateway --config turnstream.toml")]
 pub struct GatewayArgs {
-    /// The configuration, as for run; the defaults where it is not given.
+    /// The configuration, as for run; the defaults if not given.
     #[arg(long, value_name = "FILE")]
     pub config: Option<PathBuf>,
 }
@@ -59,12 +60,12 @@ pub fn execute(args: &GatewayArgs, out: &mut dyn Write) -> anyhow::Result<()> {
         let follower = kafka::follow_since(&kafka, topic, Some(since_ms.max(0)))?;
         outcomes.push((topic, Box::new(follower)));
     }
-    // All of it, since who waits may have waited for long.
+    // From the beginning, since a conversation may have waited for an agent for a long time.
     let conversations = kafka::follow_if_there(&kafka, Topic::Conversations, None)?;
     outcomes
         .extend(conversations.map(|it| (Topic::Conversations, Box::new(it) as Box<dyn Follower>)));
     if config.gateway.partials {
-        // Nothing that was written earlier is of use.
+        // Earlier partial responses are of no use.
         let now = i64::try_from(now).unwrap_or(i64::MAX);
         let partials = kafka::follow_since(&kafka, Topic::Partials, Some(now))?;
         outcomes.push((Topic::Partials, Box::new(partials)));

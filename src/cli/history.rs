@@ -37,12 +37,12 @@ Examples:
   turnstream history import histories.jsonl --data elsewhere
   turnstream history forget c-17 --data conversations")]
 pub struct HistoryArgs {
-    /// What is done with them.
+    /// The subcommand.
     #[command(subcommand)]
     pub command: HistoryCommand,
 }
 
-/// What is done with them.
+/// The operations on histories.
 #[derive(Debug, clap::Subcommand)]
 pub enum HistoryCommand {
     /// Show one history as a tree or as JSON; without a scope, which histories there are.
@@ -56,14 +56,14 @@ Examples:
   turnstream history show acme/c-17 --data conversations --json
   turnstream history show default/c-17 --config turnstream.toml")]
     Show(Show),
-    /// What the histories are like: how many entries, clusters and chains they have, and how large
-    /// their records are.
+    /// Show statistics of the histories: the numbers of entries, clusters and chains, and the sizes
+    /// of the records.
     #[command(after_help = "\
 Examples:
   turnstream history statistics --changes history.jsonl
   turnstream history statistics --config turnstream.toml --json")]
     Statistics(StatisticsArgs),
-    /// Write the histories as they stand, one change a line: each scope's record, then its entries.
+    /// Write the current histories, one change a line: each scope's record, then its entries.
     #[command(after_help = "\
 Examples:
   turnstream history export --data conversations --out histories.jsonl
@@ -71,10 +71,10 @@ Examples:
     Export(Export),
     /// Ask the engine to forget a history, or every history that holds a turn of a user.
     ///
-    /// One record of kind `forget` goes to the topic of turns for each, which the engine obeys when it
-    /// comes to it: every entry leaves, and the next turn is answered as if nothing had been said.
-    /// What is in flight and has not ended yet is not seen here: have the user's turns stopped first,
-    /// or ask again. Answers that were given stay on their topic, and the turns on theirs.
+    /// Writes one record of kind `forget` for each to the topic of turns. When the engine reads it,
+    /// every entry leaves, and the next turn is answered as if nothing had been said. Turns in
+    /// flight are not seen here: stop the user's turns first, or ask again. Responses stay on their
+    /// topic, and turns on theirs.
     #[command(after_help = "\
 Examples:
   turnstream history forget c-17 --data conversations
@@ -82,14 +82,14 @@ Examples:
   turnstream history forget --user mara --config turnstream.toml --dry-run
   turnstream history forget --user mara --tenant acme --config turnstream.toml")]
     Forget(forget::ForgetArgs),
-    /// Put histories into a log that nobody serves: the next turn of each conversation is answered
-    /// out of its history.
+    /// Import histories into a log that no engine serves: the next turn of each conversation is
+    /// answered with its history.
     ///
-    /// Their entries get offsets before the first of the log, in their order, and lie on the
-    /// partition that the turns of their scope come to: in Kafka that of their key by
-    /// turns.partitioner. Nothing is written where a line cannot be read, the log has a history of
-    /// a scope already, or an engine serves it. Each history goes in whole, in one transaction;
-    /// after an error the same import does the rest.
+    /// The entries keep their order. They get offsets before the first of the log, on the partition
+    /// that the turns of their scope come to: in Kafka that of their key by turns.partitioner.
+    /// Nothing is written if a line cannot be read, the log already has a history of a scope, or an
+    /// engine serves it. Each history is written whole, in one transaction; after an error the same
+    /// import writes the rest.
     #[command(after_help = "\
 Examples:
   turnstream history import histories.jsonl --data conversations
@@ -98,17 +98,18 @@ Examples:
     Import(Import),
 }
 
-/// Where the histories are.
+/// The place of the histories.
 #[derive(Debug, clap::Args)]
 pub struct From {
     /// Changes, one JSON record a line, as `replay --out-history` writes them; `-` for standard
     /// input.
     #[arg(long, value_name = "FILE", required_unless_present_any = ["data", "config"])]
     pub changes: Option<PathBuf>,
-    /// The directory of an embedded log, as `chat --data` keeps it. Nobody else may have it open.
+    /// The directory of an embedded log, as `chat --data` keeps it. No other process may have it
+    /// open.
     #[arg(long, value_name = "DIR", conflicts_with = "changes")]
     pub data: Option<PathBuf>,
-    /// The configuration. It says how entries are weighed; and which log is read where neither
+    /// The configuration. It says how entries are weighed, and names the log to read if neither
     /// --changes nor --data is given.
     #[arg(long, value_name = "FILE")]
     pub config: Option<PathBuf>,
@@ -117,16 +118,17 @@ pub struct From {
 /// `turnstream history show`
 #[derive(Debug, clap::Args)]
 pub struct Show {
-    /// Whose history: `tenant/conversation`, or the conversation alone under the default tenant.
+    /// The history's scope: `tenant/conversation`, or the conversation alone under the default
+    /// tenant.
     #[arg(value_name = "SCOPE")]
     pub scope: Option<String>,
-    /// Where the histories are.
+    /// The place of the histories.
     #[command(flatten)]
     pub from: From,
-    /// How many of the entries that left last are shown in the tree.
+    /// Show at most this many of the entries that left last, in the tree.
     #[arg(long, value_name = "N", default_value_t = 20)]
     pub evicted: usize,
-    /// No colours, also on a terminal; the variable NO_COLOR does the same.
+    /// No colours, even on a terminal; the variable NO_COLOR does the same.
     #[arg(long)]
     pub no_color: bool,
     /// Print one JSON object instead.
@@ -137,7 +139,7 @@ pub struct Show {
 /// `turnstream history statistics`
 #[derive(Debug, clap::Args)]
 pub struct StatisticsArgs {
-    /// Where the histories are.
+    /// The place of the histories.
     #[command(flatten)]
     pub from: From,
     /// Print one JSON object instead.
@@ -148,13 +150,13 @@ pub struct StatisticsArgs {
 /// `turnstream history export`
 #[derive(Debug, clap::Args)]
 pub struct Export {
-    /// Where the histories are.
+    /// The place of the histories.
     #[command(flatten)]
     pub from: From,
     /// Only this history: `tenant/conversation`, or the conversation alone.
     #[arg(long, value_name = "SCOPE")]
     pub scope: Option<String>,
-    /// Where to; standard output where it is not given.
+    /// File to write; standard output if not given.
     #[arg(long, value_name = "FILE")]
     pub out: Option<PathBuf>,
 }

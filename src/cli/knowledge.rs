@@ -31,7 +31,7 @@ Examples:
   turnstream knowledge lookup --query coffee --topic morning
   turnstream knowledge put --source ours --head coffee --relation UsedFor --tail \"wake up\"")]
 pub struct KnowledgeArgs {
-    /// What is done.
+    /// The subcommand.
     #[command(subcommand)]
     pub command: KnowledgeCommand,
 }
@@ -53,7 +53,7 @@ impl KnowledgeArgs {
     }
 }
 
-/// What to do with knowledge.
+/// The operations on knowledge.
 #[derive(Clone, Debug, Subcommand)]
 pub enum KnowledgeCommand {
     /// Compile ConceptNet assertions or tables of facts into a snapshot
@@ -65,7 +65,7 @@ pub enum KnowledgeCommand {
     /// Show the facts that join queries and topics, and those that touch them
     #[command(after_help = LOOKUP_EXAMPLES)]
     Lookup(LookupArgs),
-    /// Show what two snapshots say differently
+    /// Show the facts in which two snapshots differ
     #[command(after_help = DIFF_EXAMPLES)]
     Diff(DiffArgs),
     /// Make a pack: the compact source form that ships inside the program
@@ -79,7 +79,7 @@ pub enum KnowledgeCommand {
     /// Write facts to the log's topic of knowledge, for engines to learn while they serve
     #[command(after_help = PUT_EXAMPLES)]
     Put(PutArgs),
-    /// Take facts back on the log's topic of knowledge
+    /// Retract facts on the log's topic of knowledge
     #[command(after_help = DELETE_EXAMPLES)]
     Delete(KnowledgeDeleteArgs),
 }

@@ -76,7 +76,7 @@ Examples:
 pub struct Cli {
     #[command(flatten)]
     logging: LogOptions,
-    /// What is done.
+    /// The subcommand.
     #[command(subcommand)]
     pub command: Command,
 }
@@ -92,13 +92,13 @@ pub enum Command {
     New(new::NewArgs),
     /// Serve turns from a log until told to stop.
     Run(run::RunArgs),
-    /// Let chat front ends and agent desks speak by HTTP.
+    /// Connect chat front ends and agent desks by HTTP.
     Gateway(gateway::GatewayArgs),
     /// Put a log of conversations through the engine, without side effects.
     Replay(replay::ReplayArgs),
     /// Compare two replays of a log.
     Diff(diff::ReplayDiffArgs),
-    /// Derive the responses of a service again, and say which are others.
+    /// Derive the responses of a service again, and show which differ.
     Verify(verify::VerifyArgs),
     /// Show how a response came about.
     Explain(explain::ExplainArgs),
@@ -110,7 +110,7 @@ pub enum Command {
     Models(models::ModelsArgs),
     /// Show the prompts that language models are given.
     Prompts(prompts::PromptsArgs),
-    /// Import documents, and look at what is found in them.
+    /// Import documents, and search them.
     Documents(documents::DocumentsArgs),
     /// Measure the engine's parts on public data sets.
     Eval(HandedOver),
@@ -118,7 +118,7 @@ pub enum Command {
     Train(HandedOver),
     /// Show the concepts that a text, or each turn of a log, names.
     Link(link::LinkArgs),
-    /// Count what responses and knowledge amount to, and publish it.
+    /// Count what responses, histories and knowledge hold, and publish the counts.
     Views(views::ViewsArgs),
     /// Show inputs that could not be served, and send them again.
     DeadLetters(dead_letters::DeadLettersArgs),
@@ -126,7 +126,7 @@ pub enum Command {
     Transactions(transactions::TransactionsArgs),
     /// Check a configuration file.
     Validate(validate::ValidateArgs),
-    /// List what nothing answered, and say what answers it.
+    /// List the turns that were not answered, and teach what answers them.
     Teach(teach::TeachArgs),
     /// Print the JSON Schema of a record.
     Schema(schema::SchemaArgs),

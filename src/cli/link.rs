@@ -19,13 +19,13 @@ use turnstream_sources::knowledge;
 
 /// Show the concepts that a text, or each turn of a log, names.
 ///
-/// Where a text names none, concepts are searched for, as the gate does, unless gate.search.enabled
-/// is false.
+/// If a text names none, concepts are searched for, as in the gate, unless gate.search.enabled is
+/// false.
 ///
-/// A line each: dialogue, turn, first byte, one past the last byte, concept, informativeness, how it
-/// was found (exact; lemmas or ngrams with the likeness, where it was searched for), and the text
-/// with the mention in double brackets. Turns are linked each for itself, with the configuration's
-/// bounds.
+/// Prints a line for each concept: dialogue, turn, first byte, one past the last byte, concept,
+/// informativeness, how it was found (exact; lemmas or ngrams with the similarity, if it was
+/// searched for), and the text with the mention in double brackets. Each turn is linked alone, with
+/// the configuration's bounds.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -44,20 +44,19 @@ pub struct LinkArgs {
     /// The log's shape.
     #[arg(long, value_enum, value_name = "FORMAT", default_value_t, requires = "data")]
     pub format: Format,
-    /// The snapshot to link with, or "pack" for the shipped one; the configuration's where it is
-    /// not given.
+    /// The snapshot to link with, or "pack" for the shipped one; the configuration's if not given.
     #[arg(long, value_name = "SNAPSHOT")]
     pub snapshot: Option<String>,
-    /// The configuration; the defaults where it is not given. Read are knowledge.snapshot,
-    /// gate.linking and gate.search.
+    /// The configuration; the defaults if not given. Only knowledge.snapshot, gate.linking and
+    /// gate.search are read.
     #[arg(long, value_name = "FILE")]
     pub config: Option<PathBuf>,
-    /// Show, and draw from, only concepts that were named exactly, or only those that were searched
-    /// for.
+    /// Show, and sample from, only concepts that were named exactly, or only those that were
+    /// searched for.
     #[arg(long, value_enum, value_name = "WHICH")]
     pub only: Option<Which>,
-    /// Show only so many links, drawn by the seed: those with the least checksums of seed,
-    /// dialogue, turn and place. The same log, graph and seed give the same sample.
+    /// Show a sample of this many links: those with the smallest checksums of seed, dialogue, turn
+    /// and place. The same log, graph and seed give the same sample.
     #[arg(long, value_name = "N")]
     pub sample: Option<usize>,
     /// The seed of the sample.

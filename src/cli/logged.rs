@@ -1,7 +1,7 @@
-//! What a service has read and answered, as its log holds it. Nothing is written, and no group is joined.
+//! Reads the inputs and responses of a service from its log. Writes nothing and joins no group.
 //!
-//! Partitions are read one after the other, each from its oldest record or from a time on to an end that is known
-//! before, so that two readings to the same ends give the same records.
+//! Reads partitions one after the other, each from its oldest record or from a given time up to an
+//! end that is fixed before, so that two reads to the same ends give the same records.
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::path::Path;
@@ -23,7 +23,7 @@ pub(crate) use part::{LogEnds, LoggedPart, moment};
 
 /// How long one poll of a topic waits.
 const POLL: Duration = Duration::from_millis(100);
-/// Records of one reading of an embedded log.
+/// Records per read of an embedded log.
 const AT_ONCE: usize = 500;
 
 /// The log of a service.
@@ -33,17 +33,17 @@ pub(crate) struct ServiceLog {
     turns: String,
 }
 
-/// Where a log is.
+/// The place of a log.
 #[derive(Clone)]
 pub(crate) enum LogSource {
     /// On brokers.
     Kafka(Box<KafkaConfig>),
-    /// In a directory, which nobody else has open.
+    /// In a directory, which no other process has open.
     Embedded(EmbeddedLog),
 }
 
 impl LogSource {
-    /// The log in a directory, else that of a configuration.
+    /// Opens the log in a directory, else that of a configuration.
     ///
     /// # Errors
     /// The directory of an embedded log cannot be opened.
@@ -54,7 +54,7 @@ impl LogSource {
         })
     }
 
-    /// All of a topic, from its oldest record on.
+    /// Follows a topic from its oldest record on.
     ///
     /// # Errors
     /// The log cannot be reached, or refuses.
@@ -73,7 +73,7 @@ impl ServiceLog {
     /// The configuration is wrong, or the directory of an embedded log cannot be opened.
     pub(crate) fn open(config: &Path) -> anyhow::Result<Self> {
         let mut config: Config = load_config(Some(config))?.value;
-        // Whoever only reads makes no topics.
+        // A command that only reads creates no topics.
         config.log.kafka.create_topics = false;
         let source = LogSource::open(None, &config)?;
         let turns = match &source {
@@ -88,7 +88,7 @@ impl ServiceLog {
         &self.turns
     }
 
-    /// The ends of the partitions of turns at this moment.
+    /// Returns the current ends of the partitions of turns.
     ///
     /// # Errors
     /// The log cannot be reached.
@@ -101,7 +101,7 @@ impl ServiceLog {
         }))
     }
 
-    /// The committed records of a partition, in the order of their offsets.
+    /// Returns the committed records of a partition, in the order of their offsets.
     fn records(
         &self,
         topic: Topic,
@@ -119,8 +119,8 @@ impl ServiceLog {
         Ok(PartitionRecords { source, read: VecDeque::new() })
     }
 
-    /// The inputs before these ends, as a replay takes them. With `answers` each answered turn has what was said
-    /// to the user, and echoes of it are left out. What fails is an item.
+    /// Returns the inputs before these ends, as a replay takes them. With `answers`, each answered
+    /// turn carries what was said to the user, and echoes of it are left out. Errors are items.
     pub(crate) fn inputs(
         &self,
         part: &LoggedPart,
@@ -143,7 +143,7 @@ impl ServiceLog {
         })
     }
 
-    /// Partition and offset of every input before these ends that is meant.
+    /// Returns partition and offset of every selected input before these ends.
     ///
     /// # Errors
     /// The log cannot be read.
@@ -162,10 +162,10 @@ impl ServiceLog {
         Ok(meant)
     }
 
-    /// Passes on every response that was committed, with how it came about where that is on the log.
+    /// Passes on every committed response, with its trace if that is on the log.
     ///
     /// # Errors
-    /// The log cannot be read, or holds what is no response.
+    /// The log cannot be read, or a record is not a response.
     pub(crate) fn each_response(
         &self,
         part: &LoggedPart,
@@ -179,7 +179,8 @@ impl ServiceLog {
         };
         let topics = [traced.then_some(Topic::Traces), Some(Topic::Responses)];
         for partition in self.ends()?.0.into_keys() {
-            // A response without a trace is from a time when there were none.
+            // The topic of responses adds only those without a trace, from a time when there were
+            // none.
             let mut taken = HashSet::new();
             for topic in topics.into_iter().flatten() {
                 for record in self.records(topic, partition, part.since_ms())? {
@@ -215,7 +216,7 @@ enum PartitionSource {
 }
 
 impl PartitionRecords {
-    /// Reads on. `false` at the end.
+    /// Reads more records. Returns `false` at the end.
     fn fill(&mut self) -> Result<bool, LogError> {
         match &mut self.source {
             PartitionSource::Kafka(follower) => {
@@ -251,11 +252,11 @@ impl Iterator for PartitionRecords {
 /// The inputs of one partition.
 struct PartitionInputs {
     turns: PartitionRecords,
-    /// The offset before which inputs are of interest.
+    /// The offset to stop at.
     end: i64,
     part: LoggedPart,
     topic: String,
-    /// What was said to the user, with its id, by the offset of the turn; `None`: not of interest.
+    /// The id and words of each response, by the offset of its turn; `None` if they are not wanted.
     said: Option<HashMap<i64, (TurnId, String)>>,
 }
 
@@ -288,14 +289,14 @@ impl PartitionInputs {
         })
     }
 
-    /// What a replay makes of a record; `None` where it is left out.
+    /// Converts a record to an input of a replay; `None` if it is left out.
     fn input(&mut self, record: Record) -> Option<Record> {
         if !self.part.has_place(&record) {
             return None;
         }
         let object = record.value.as_deref().map(serde_json::from_slice::<Map<String, Value>>);
         let Some(Ok(mut turn)) = object else {
-            // Whatever it is, ingest says so.
+            // Ingest reports what is wrong with it.
             return self.part.has(None).then_some(record);
         };
         if !self.part.has(turn.get("conversation_id").and_then(Value::as_str)) {

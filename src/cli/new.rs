@@ -29,7 +29,7 @@ Talk with it by `turnstream chat --config teahouse/turnstream.toml`.
 Examples:
   turnstream new teahouse")]
 pub struct NewArgs {
-    /// The company's folder; made where it is not there, and empty
+    /// The company's folder; empty, or created if missing
     #[arg(value_name = "DIR")]
     dir: PathBuf,
     /// Print one JSON object as the last line
@@ -82,7 +82,7 @@ fn write(path: &Path, content: &str, dir: &Path) -> anyhow::Result<()> {
     if let Some(folder) = path.parent() {
         std::fs::create_dir_all(folder).with_context(failed)?;
     }
-    // A path may have quotes and backslashes of its own.
+    // A path may contain quotes and backslashes.
     let shown = dir.display().to_string().replace('\\', "\\\\").replace('"', "\\\"");
     std::fs::write(path, content.replace("DIR", &shown)).with_context(failed)
 }

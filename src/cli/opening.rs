@@ -26,7 +26,7 @@ pub(super) fn open(
     metrics: &Metrics,
     (files, reach): (&AnswerFiles, Reach),
 ) -> anyhow::Result<(Dependencies, Option<Recording>)> {
-    // With a problem on this machine, no server is asked.
+    // If this machine has a problem, no server is asked.
     let reach = if checks.is_empty() { reach } else { Reach::Here };
     match Dependencies::open(&loaded.value, metrics, files, reach) {
         Ok(opened) if checks.is_empty() => Ok(opened),
@@ -48,8 +48,9 @@ pub(super) fn unusable(checks: &mut Checks, found: Vec<Unusable>) {
     }
 }
 
-/// The problems on this machine for `turnstream run`, beside the dependencies: the Kafka client, its room
-/// for outcomes, folders that cannot be written, and an address of another machine.
+/// Finds the problems on this machine for `turnstream run`, beside the dependencies: the Kafka
+/// client, its room for outcomes, folders that cannot be written, and an address of another
+/// machine.
 pub(super) fn serving(config: &Config) -> Checks {
     let mut checks = Checks::default();
     match (config.log.kind, &config.log.directory) {
@@ -106,8 +107,8 @@ fn try_writing(folder: &Path) -> io::Result<()> {
     tempfile::tempfile_in(folder).map(drop)
 }
 
-/// Bytes of the facts, concepts, evicted entries, reasons and headers of a response at most.
-/// Generous, since their texts have no bounds of their own.
+/// The largest size of the facts, concepts, evicted entries, reasons and headers of a response, in
+/// bytes. Generous, since their texts have no bounds of their own.
 const RESPONSE_ROOM_BYTES: usize = 256 * 1024;
 
 /// A bound on the largest outcome: it contains what came with the turn and what was recalled. Text

@@ -17,15 +17,15 @@ Examples:
   turnstream prompts show cross_revision
   turnstream prompts show generation --language zh > my-generation.txt")]
 pub struct PromptsArgs {
-    /// What is done.
+    /// The subcommand.
     #[command(subcommand)]
     pub command: PromptsCommand,
 }
 
-/// What to do with prompts.
+/// The operations on prompts.
 #[derive(Clone, Debug, Subcommand)]
 pub enum PromptsCommand {
-    /// Name the prompts that ship, each with its stage and the hash that responses bear
+    /// List the prompts that ship, each with its stage and the hash that responses carry
     #[command(after_help = "\
 Examples:
   turnstream prompts list
@@ -50,10 +50,10 @@ pub struct PromptsListArgs {
 /// `prompts show`
 #[derive(Clone, Debug, clap::Args)]
 pub struct PromptsShowArgs {
-    /// Which prompt
+    /// Name of the prompt
     #[arg(value_name = "NAME", value_parser = names())]
     name: String,
-    /// In which language
+    /// Language of the prompt
     #[arg(long, value_enum, value_name = "LANGUAGE", default_value_t)]
     language: Language,
 }
@@ -61,7 +61,7 @@ pub struct PromptsShowArgs {
 /// A language that prompts are written in.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 enum Language {
-    /// English, which serves where there is no other.
+    /// English, also for prompts without a translation.
     #[default]
     En,
     /// Chinese.

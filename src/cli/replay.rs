@@ -56,44 +56,44 @@ pub struct ReplayArgs {
     /// The log: JSON lines, plain or gzip; `-` for standard input.
     #[arg(value_name = "LOG", required_unless_present = "from_log")]
     pub log: Option<PathBuf>,
-    /// Replay what a service has read, from the log that its configuration names, in place of a file.
-    /// Nothing is written there, and no group joined. With `--history recorded` what it answered enters
-    /// history after each turn.
+    /// Replay what a service has read, from the log that its configuration names, instead of a
+    /// file. Nothing is written to that log, and no group is joined. With `--history recorded`, the
+    /// service's responses enter history after each turn.
     #[arg(long, value_name = "FILE", conflicts_with_all = ["log", "format", "annotations"])]
     pub from_log: Option<PathBuf>,
-    /// Which part of it.
+    /// The part of that log to replay.
     #[command(flatten)]
     pub(crate) logged: LoggedPart,
     /// The log's shape.
     #[arg(long, value_enum, value_name = "FORMAT", default_value_t)]
     pub format: Format,
-    /// Where responses go, one JSON record a line; replaced where it exists. `-` for standard
-    /// output; what is said about the replay then goes to standard error.
+    /// File for responses, one JSON record a line; replaced if it exists. `-` for standard output;
+    /// messages about the replay then go to standard error.
     #[arg(long, value_name = "FILE")]
     pub out: Option<PathBuf>,
-    /// Where changes of histories go, one a line.
+    /// File for changes of histories, one a line.
     #[arg(long, value_name = "FILE")]
     pub out_history: Option<PathBuf>,
-    /// Where turns that were recorded and not answered go, one a line, with the reason.
+    /// File for turns that were recorded and not answered, one a line, with the reason.
     #[arg(long, value_name = "FILE")]
     pub out_recorded: Option<PathBuf>,
-    /// Where turns that could not be served go, one a line, with the reason.
+    /// File for turns that could not be served, one a line, with the reason.
     #[arg(long, value_name = "FILE")]
     pub out_dead_letters: Option<PathBuf>,
-    /// Which replies enter history.
+    /// The replies that enter history.
     #[arg(long, value_enum, value_name = "WHICH", default_value_t)]
     pub history: ReplayHistory,
-    /// The configuration; the defaults where it is not given. The sections log and commit are
-    /// not used: a replay reads and writes files.
+    /// The configuration; the defaults if not given. The sections log and commit are not used: a
+    /// replay reads and writes files.
     #[arg(long, value_name = "FILE")]
     pub config: Option<PathBuf>,
     /// Workers of the dataflow, 1 to 256; overrides run.workers.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=256))]
     pub workers: Option<u32>,
-    /// Go on where a replay of the same log was cut short, as FILE.checkpoint says, which lies beside
-    /// FILE of --out until the log's end is reached. Give the same flags and configuration. What
-    /// cannot be gone on with (compressed files and standard output, another log, other files) is
-    /// refused, and no file is touched.
+    /// Continue an interrupted replay of the same log from FILE.checkpoint, which lies beside FILE
+    /// of --out until the log's end is reached. Give the same flags and configuration. What cannot
+    /// be continued (compressed files and standard output, another log, other files) is refused,
+    /// and no file is touched.
     #[arg(long, requires = "out")]
     pub resume: bool,
     /// Write the time that each stage took into the responses. Two replays then differ.
@@ -103,7 +103,7 @@ pub struct ReplayArgs {
     /// which turns have a correct link and foreseen facts. Reads LOG once more.
     #[arg(long, requires = "out")]
     pub annotations: bool,
-    /// Where answers of language models come from and go to.
+    /// The files that answers of language models are read from and recorded to.
     #[command(flatten)]
     pub answer_files: AnswerFiles,
     /// Print one JSON object with counts and rates as the last line of standard output.
@@ -130,8 +130,8 @@ impl ReplayArgs {
         }
     }
 
-    /// A replay of what a service has read, with its own configuration; responses and dead letters go to two
-    /// files.
+    /// A replay of what a service has read, with its own configuration; responses and dead letters
+    /// go to two files.
     pub(crate) fn of_service(
         config: &Path,
         logged: &LoggedPart,
@@ -159,10 +159,10 @@ impl ReplayArgs {
     }
 }
 
-/// Which replies enter history while a log is replayed.
+/// Selects the replies that enter history while a log is replayed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub enum ReplayHistory {
-    /// The logged ones: after our answer is made, the log's own reply is what enters.
+    /// The logged ones: after our answer is made, the log's own reply enters.
     #[default]
     Recorded,
     /// Ours: logged replies are dropped.

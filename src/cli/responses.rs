@@ -8,11 +8,11 @@ use flate2::bufread::MultiGzDecoder;
 use turnstream_console::InputRefused;
 use turnstream_schemas::Response;
 
-/// Passes on every response of a file, or of standard input for `-`, with its line, from 1. Blank lines are
-/// skipped.
+/// Passes on every response of a file, or of standard input for `-`, with its line, from 1. Skips
+/// blank lines.
 ///
 /// # Errors
-/// The file cannot be read, or a line is no response.
+/// The file cannot be read, or a line is not a response.
 pub(crate) fn each_response(
     path: &Path,
     mut take: impl FnMut(u64, Response),

@@ -59,7 +59,7 @@ Examples:
   turnstream run --config turnstream.toml --workers 2 --log-format json
   KAFKA_PASSWORD=… turnstream run --config turnstream.toml    (with \"${KAFKA_PASSWORD}\" in it)")]
 pub struct RunArgs {
-    /// The configuration; the defaults where it is not given. `turnstream validate` explains it.
+    /// The configuration; the defaults if not given. `turnstream validate` explains it.
     #[arg(long, value_name = "FILE")]
     pub config: Option<PathBuf>,
     /// Workers of the dataflow, 1 to 256; overrides run.workers.
@@ -68,8 +68,8 @@ pub struct RunArgs {
     /// Write every answer of a language model to FILE: `turnstream replay --answers` reads it.
     #[arg(long, value_name = "FILE")]
     pub record_answers: Option<PathBuf>,
-    /// Write what the models were asked beside their answers, people's words included: `turnstream
-    /// explain --prompts` shows it.
+    /// Also write what the models were asked, people's words included: `turnstream explain
+    /// --prompts` shows it.
     #[arg(long, requires = "record_answers")]
     pub record_prompts: bool,
 }
@@ -147,7 +147,7 @@ fn follow(config: &Config) -> Result<Option<Box<dyn Follower>>, LogError> {
     Ok(Some(Box::new(kafka::follow(&config.log.kafka, Topic::Knowledge)?)))
 }
 
-/// Writes what language models are writing to the topic of partial responses, if configured.
+/// Publishes what language models are writing on the topic of partial responses, if configured.
 fn partials(config: &Config) -> Result<Option<ReadAlong>, LogError> {
     if !config.gateway.partials {
         return Ok(None);

@@ -16,7 +16,7 @@ pub struct SchemaArgs {
     /// Which record.
     #[arg(value_name = "NAME", value_parser = names(), required_unless_present = "list")]
     pub name: Option<String>,
-    /// Print the name of every record instead, each with what it is.
+    /// Print the names of all records instead, each with its description.
     #[arg(long, conflicts_with = "name")]
     pub list: bool,
 }

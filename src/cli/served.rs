@@ -136,7 +136,8 @@ impl Served {
             let records = self.log.read(*topic, *partition, from, READ_RECORDS, isolation)?;
             for record in records {
                 *next = record.offset + 1;
-                // A dead letter was sent again; its turn ends on its own.
+                // The mark of a letter that was sent again; the turn that was sent has its own
+                // outcome.
                 if *topic == Topic::DeadLetters && letters::marked(&record).is_some() {
                     continue;
                 }

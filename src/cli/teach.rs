@@ -1,7 +1,8 @@
-//! `turnstream teach`: what customers asked and nothing answered, alike ones together, and what staff says about it.
+//! `turnstream teach`: groups the turns that were not answered by likeness, and records what staff
+//! says answers them.
 //!
-//! What is taught is a phrasing: a line of the file that `teaching.phrasings` names
-//! ([`turnstream_sources::phrasings`]), or a record of the `knowledge` topic.
+//! Staff teaches phrasings: lines of the file that `teaching.phrasings` names
+//! ([`turnstream_sources::phrasings`]), or records of the `knowledge` topic.
 
 use std::collections::HashMap;
 use std::io::Write;
@@ -26,14 +27,14 @@ mod suggest;
 use put::{TeachDeleteArgs, TeachPutArgs, delete, put};
 use suggest::{TeachSuggestArgs, suggest};
 
-/// The least cosine of a turn with a cluster's first one at which it joins the cluster.
+/// The least cosine with a cluster's first turn at which a turn joins the cluster.
 const ALIKE: f32 = 0.8;
-/// Sections that are shown for a cluster.
+/// Most sections that are shown for a cluster.
 const NEAREST: usize = 3;
-/// Turns that are shown of a cluster.
+/// Most turns that are shown of a cluster.
 const SHOWN: usize = 4;
 
-/// List what nothing answered, and say what answers it.
+/// List the turns that were not answered, and teach what answers them.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -49,12 +50,12 @@ pub struct TeachArgs {
 
 #[derive(Debug, Subcommand)]
 enum TeachCommand {
-    /// List the turns that were declined, asked back or handed over because nothing was found: alike ones together,
-    /// the most frequent first, with the sections and rows that were nearest.
+    /// List the turns that were declined, asked back or handed over because nothing was found:
+    /// similar ones together, the most frequent first, with the nearest sections and rows.
     List(TeachListArgs),
     /// Suggest phrasings: where an agent's reply repeats a section, the customer's turn before it asks for that section.
     Suggest(TeachSuggestArgs),
-    /// Teach that a section or row answers turns like this one, or what the response does.
+    /// Teach that a section or row answers turns like this one, or which action the response takes.
     Set(TeachSetArgs),
     /// Teach a running service: write phrasings to the topic of knowledge, or see first what they change.
     Put(TeachPutArgs),
@@ -84,10 +85,10 @@ struct TeachListArgs {
     /// The responses to it, one a line, as `replay --out` writes them.
     #[arg(value_name = "RESPONSES")]
     responses: PathBuf,
-    /// Show at most so many clusters.
+    /// Show at most this many clusters.
     #[arg(long, value_name = "N", default_value_t = 20)]
     most: usize,
-    /// Print one cluster a line, and last one JSON object with counts.
+    /// Print one cluster a line, then one JSON object with counts.
     #[arg(long)]
     json: bool,
 }
@@ -104,13 +105,13 @@ struct TeachSetArgs {
     /// The turn: the conversation's id, a slash, and the turn's id.
     #[arg(value_name = "CONVERSATION/TURN")]
     turn: String,
-    /// What answers it: a section, as page.md#heading, or a row, as row:ID.
+    /// The section or row that answers it: page.md#heading or row:ID.
     #[arg(value_name = "PLACE", required_unless_present = "action")]
     place: Option<String>,
-    /// What the response does instead of answering: decline, hand_off or social.
+    /// The action of the response instead of answering: decline, hand_off or social.
     #[arg(long, value_name = "ACTION", conflicts_with = "place", value_parser = parsed_action)]
     action: Option<Action>,
-    /// The file of phrasings, to which a line is added; made where it is not there.
+    /// The file of phrasings, to which a line is added; created if missing.
     #[arg(long, value_name = "FILE")]
     phrasings: PathBuf,
     /// Print one JSON object: the line that was added.
@@ -163,7 +164,7 @@ pub(crate) fn utterances(log: &Path, format: Format) -> anyhow::Result<HashMap<S
     for (item, offset) in items.zip(0..) {
         let turn = match item.map_err(refused)? {
             LoggedItem::Turn(logged) => Some(logged.turn),
-            // What is no turn was a dead letter.
+            // An item that is not a turn was a dead letter.
             LoggedItem::Raw { bytes, .. } => serde_json::from_slice::<Turn>(&bytes).ok(),
         };
         let Some(turn) = turn else { continue };
@@ -175,20 +176,20 @@ pub(crate) fn utterances(log: &Path, format: Format) -> anyhow::Result<HashMap<S
     Ok(found)
 }
 
-/// A turn that nothing answered.
+/// A turn that was not answered.
 struct Unanswered {
     turn: String,
     text: String,
     action: Action,
-    /// What was nearest: relevance and place.
+    /// The nearest evidence: relevance and place.
     nearest: Vec<(f64, String)>,
 }
 
-/// Turns alike that nothing answered.
+/// Similar turns that were not answered.
 #[derive(Serialize)]
 struct Cluster {
     count: usize,
-    /// The places that were nearest to them, the nearest first.
+    /// The places nearest to them, the nearest first.
     nearest: Vec<String>,
     turns: Vec<TurnOfCluster>,
 }
@@ -235,8 +236,9 @@ fn unanswered(args: &TeachListArgs) -> anyhow::Result<(usize, Vec<Unanswered>)> 
     Ok((responses, found))
 }
 
-/// Puts turns that ask alike together, by the reader's vectors: each joins the cluster whose first turn is nearest,
-/// if that is near enough. The largest first, equals in the order of the log.
+/// Clusters turns that ask alike, by the reader's vectors: each joins the cluster whose first turn
+/// is nearest, if that is near enough. The largest cluster comes first; equal ones keep the order
+/// of the log.
 fn clustered(turns: &[Unanswered], encoder: &dyn Encoder) -> anyhow::Result<Vec<Cluster>> {
     let texts: Vec<&str> = turns.iter().map(|it| &*it.text).collect();
     let mut vectors = Vec::new();

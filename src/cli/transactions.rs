@@ -26,12 +26,12 @@ Examples:
   turnstream transactions show --config turnstream.toml
   turnstream transactions abort --config turnstream.toml --yes")]
 pub struct TransactionsArgs {
-    /// What is done.
+    /// The subcommand.
     #[command(subcommand)]
     pub command: TransactionsCommand,
 }
 
-/// What to do with transactions.
+/// The operations on transactions.
 #[derive(Clone, Debug, Subcommand)]
 pub enum TransactionsCommand {
     /// Show the partitions whose readers of committed records are held back, and since when
@@ -56,7 +56,7 @@ Examples:
 /// `transactions show`
 #[derive(Clone, Debug, clap::Args)]
 pub struct TransactionsShowArgs {
-    /// The configuration; the defaults where it is not given
+    /// The configuration; the defaults if not given
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
     /// Print one JSON object as the last line
@@ -67,13 +67,13 @@ pub struct TransactionsShowArgs {
 /// `transactions abort`
 #[derive(Clone, Debug, clap::Args)]
 pub struct AbortArgs {
-    /// The configuration; the defaults where it is not given
+    /// The configuration; the defaults if not given
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
-    /// Whose transactions; log.kafka.transactional_id where it is not given
+    /// The transactional id; log.kafka.transactional_id if not given
     #[arg(long, value_name = "ID")]
     transactional_id: Option<String>,
-    /// Do it: the process that had the id is dead, or may be fenced
+    /// Confirm: the process that had the id is dead, or may be fenced
     #[arg(long)]
     yes: bool,
     /// Print one JSON object as the last line

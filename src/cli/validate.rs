@@ -21,9 +21,10 @@ use super::opening;
 
 /// Check a configuration: every problem, with its line, key and remedy.
 ///
-/// What lies on this machine is opened as `turnstream run` opens it: tables, prompts, documents,
-/// models, certificates, and the folders that are written to. Of a local language model only what it
-/// is is read, not its weights. Nothing is served and nobody is asked, unless --connect is given.
+/// Opens what lies on this machine as `turnstream run` does: tables, prompts, documents, models,
+/// certificates, and the folders that are written to. Of a local language model only the
+/// description is read, not its weights. Nothing is served, and no server is asked unless --connect
+/// is given.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Exit codes:
@@ -38,20 +39,20 @@ Examples:
   turnstream validate --config turnstream.toml --fingerprint
   turnstream validate --config turnstream.toml --json")]
 pub struct ValidateArgs {
-    /// The file; the defaults where it is not given.
+    /// The file; the defaults if not given.
     #[arg(long, value_name = "FILE")]
     pub config: Option<PathBuf>,
     /// Ask the broker for the topics, and whether they and the group may be read; ask each language
-    /// model and the encoder for an answer. Nothing is made or written, and no group joined. Whether
-    /// records may be written cannot be asked.
+    /// model and the encoder for an answer. Nothing is created or written, and no group is joined.
+    /// Whether records may be written cannot be checked.
     #[arg(long)]
     pub connect: bool,
-    /// Print the effective configuration as TOML, with what every key means. Secrets are
+    /// Print the effective configuration as TOML, with the meaning of every key. Secrets are
     /// masked, and variables of the environment appear by name.
     #[arg(long)]
     pub print: bool,
-    /// Print what responses are made by: the digest that each of them carries, of each part, and of
-    /// what the parts are made of.
+    /// Print the fingerprint of responses: the digest that each of them carries, the digest of each
+    /// part, and those of what the parts consist of.
     #[arg(long, conflicts_with = "print")]
     pub fingerprint: bool,
     /// Print one JSON object: valid, problems and, with --print, config, or with --fingerprint, the digests.
@@ -112,7 +113,7 @@ fn print_digests(digests: &Digests, out: &mut dyn Write) -> std::io::Result<()> 
     writeln!(out, "{digest}")?;
     for (part, digest) in parts {
         writeln!(out, "  {:<16} {digest}", part.name())?;
-        // The version and what ships are what their parts say.
+        // A detail that is its part's digest, such as that of the version, is not repeated.
         let of_part = details.get(part).filter(|of| of.values().all(|it| it != digest));
         for (name, digest) in of_part.into_iter().flatten() {
             writeln!(out, "    {digest:<16} {name}")?;
@@ -121,7 +122,7 @@ fn print_digests(digests: &Digests, out: &mut dyn Write) -> std::io::Result<()> 
     Ok(())
 }
 
-/// The configuration, if it has no problems, and what responses are made by.
+/// Returns the configuration, if it has no problems, and the digests of what makes responses.
 fn checked(args: &ValidateArgs) -> anyhow::Result<(Loaded<Config>, Option<Arc<Digests>>)> {
     let loaded = load_config(args.config.as_deref())?;
     let metrics = Metrics::new(&loaded.value.metrics);

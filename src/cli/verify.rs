@@ -1,8 +1,8 @@
-//! `turnstream verify`: whether a service answered as its configuration says.
+//! `turnstream verify`: checks whether a service answered as its configuration says.
 //!
-//! What it has read is replayed, with its own configuration and the recorded answers of its language models, and
-//! every response that it committed is held against what comes out. Where the replay cannot know better, it
-//! says so.
+//! Replays what the service has read, with its own configuration and the recorded answers of its
+//! language models, and compares every response that it committed with the derived one. Reports the
+//! responses that a replay cannot derive.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::fs::File;
@@ -24,9 +24,10 @@ use crate::logged::{LoggedPart, ServiceLog};
 use crate::replay::{self, ReplayArgs};
 use crate::responses::each_response;
 
-/// Derive the responses of a service again, and say which are others.
+/// Derive the responses of a service again, and show which differ.
 ///
-/// Reads the log that the configuration names, as `replay --from-log` does: nothing is written there.
+/// Reads the log that the configuration names, as `replay --from-log` does: nothing is written
+/// there.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Exit codes:
@@ -39,16 +40,16 @@ Examples:
   turnstream verify --from-log prod.toml --conversation c-17 --show 100
   turnstream verify --from-log prod.toml --offsets 0:100-250,1:0-99")]
 pub struct VerifyArgs {
-    /// The configuration of the service: where its log is, and how it answers.
+    /// The configuration of the service: the place of its log, and how it answers.
     #[arg(long, value_name = "FILE")]
     from_log: PathBuf,
-    /// Which part of the log.
+    /// The part of the log to verify.
     #[command(flatten)]
     logged: LoggedPart,
-    /// Answers of its language models, as `run --record-answers` wrote them; nobody is asked.
+    /// Answers of its language models, as `run --record-answers` wrote them; no model is called.
     #[arg(long, value_name = "FILE")]
     answers: Option<PathBuf>,
-    /// Show so many of the responses that differ.
+    /// Show at most this many of the responses that differ.
     #[arg(long, value_name = "N", default_value_t = 10)]
     show: usize,
     /// Print one JSON object instead.
@@ -81,34 +82,34 @@ impl Underivable {
     }
 }
 
-/// A response that differs from what comes out.
+/// A response that differs from the derived one.
 #[derive(Debug, Serialize)]
 struct WrongResponse {
     turn: String,
-    /// The first stage at which they part.
+    /// The first stage at which they differ.
     stage: Stage,
     committed: Said,
     derived: Said,
 }
 
-/// What was found.
+/// The result of a verification.
 #[derive(Debug, Default, Serialize)]
 struct VerifyReport {
     /// Responses that the service committed.
     responses: u64,
     same: u64,
-    /// Responses that differ in scores or order alone.
+    /// Responses that differ only in scores or order.
     numbers: u64,
     differ: u64,
     /// Responses that cannot be derived, by the reason.
     underivable: BTreeMap<Underivable, u64>,
-    /// What differs in what made those that something else made.
+    /// The parts of the fingerprint in which responses differ that something else made.
     made_by: BTreeSet<FingerprintPart>,
-    /// The first of those that differ.
+    /// The first responses that differ.
     shown: Vec<WrongResponse>,
 }
 
-/// A response that came out.
+/// A response that the replay derived.
 struct Derived {
     compared: ComparedResponse,
     made_by: Option<Fingerprint>,
@@ -116,7 +117,7 @@ struct Derived {
     is_unasked: bool,
 }
 
-/// Verifies.
+/// Verifies the responses of a service.
 ///
 /// # Errors
 /// The configuration is wrong, the log cannot be read, or the replay fails.
@@ -127,10 +128,10 @@ pub fn execute(args: &VerifyArgs, out: &mut dyn Write) -> anyhow::Result<Exit> {
     let nobody = ModelLimits { max_requests: Some(0), ..ModelLimits::default() };
     let limits = if args.answers.is_some() { ModelLimits::default() } else { nobody };
     let answers = AnswerFiles { answers: args.answers.clone(), limits, ..AnswerFiles::default() };
-    // What comes later is another time's.
+    // Later inputs are not verified.
     let ends = ServiceLog::open(&args.from_log)?.ends()?;
     let replay = ReplayArgs::of_service(&args.from_log, &args.logged, answers, files.clone());
-    // What it prints is about the replay.
+    // The replay's own report is discarded.
     if replay::execute(&replay, &mut std::io::sink())? == Exit::Failed {
         return Ok(Exit::Failed);
     }
@@ -148,7 +149,7 @@ pub fn execute(args: &VerifyArgs, out: &mut dyn Write) -> anyhow::Result<Exit> {
     let meant = log.meant(&args.logged, &ends)?;
     log.each_response(&args.logged, |response| {
         let (partition, offset) = (response.input.partition, response.input.offset);
-        // Without limits, a turn that is not there was deleted; else it may be one that is not meant.
+        // Without limits, a turn that is missing was deleted; with limits, it may not be selected.
         let is_meant = meant.contains(&(partition, offset)) || !args.logged.is_limited();
         if ends.has(partition, offset) && is_meant {
             report.note(response, (&mut derived, &unasked), args.show);
@@ -197,7 +198,7 @@ impl VerifyReport {
                 false => Underivable::NoSuchTurn,
             });
         };
-        // Records of before they told it say nothing.
+        // Records from before fingerprints existed have none.
         let by = committed.fingerprint.clone().zip(made_by);
         let is_other = by.as_ref().is_some_and(|(was, is)| was.digest != is.digest);
         let is_live = committed.knowledge.offsets.values().any(|read| *read > 0);
@@ -208,7 +209,7 @@ impl VerifyReport {
             ResponseDifference::From(stage) => stage,
         };
         if let Some((was, is)) = by.filter(|_| is_other) {
-            // A response in brief has no parts.
+            // The fingerprint of a brief response has no parts.
             let other =
                 was.parts.iter().filter(|(part, digest)| is.parts.get(part) != Some(digest));
             self.made_by.extend(other.map(|(part, _)| *part));

@@ -20,12 +20,12 @@ use turnstream_engine::views::{Ends, Publishing, Rows, Size, ViewsSummary};
 /// Count which facts and relations ground responses, which concepts are asked for and missing, and
 /// what histories hold, and publish it on the log's topic of views.
 ///
-/// Reads responses, and changes to histories and to the knowledge, from their oldest record, writes where the topic of
-/// views differs, and goes on until SIGTERM or SIGINT. One process does this for a log: who starts
-/// fences the one before.
+/// Reads responses, and changes to histories and to the knowledge, from their oldest record, writes
+/// where the topic of views differs, and goes on until SIGTERM or SIGINT. One process does this for
+/// a log: a new one fences the one before.
 ///
-/// With log.kind = "embedded" it counts what a directory holds while no `turnstream run` has it,
-/// and ends.
+/// With log.kind = "embedded" it counts what a directory holds while no `turnstream run` has it
+/// open, and exits.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Exit codes:
@@ -41,13 +41,13 @@ Examples:
   turnstream views --config turnstream.toml --once --top 20
   turnstream views --config turnstream.toml --once --json")]
 pub struct ViewsArgs {
-    /// The configuration, as for run; the defaults where it is not given.
+    /// The configuration, as for run; the defaults if not given.
     #[arg(long, value_name = "FILE")]
     pub config: Option<PathBuf>,
-    /// Stop once everything is published that is on the log now.
+    /// Stop once everything that is on the log now is published.
     #[arg(long)]
     pub once: bool,
-    /// How many of the largest counts of each view to show in the end.
+    /// Number of the largest counts of each view to show in the end.
     #[arg(long, value_name = "N", default_value_t = 10)]
     pub top: usize,
     /// Print one JSON object as the last line.

@@ -48,8 +48,9 @@ pub struct LogOptions {
     /// How log lines are written to standard error.
     #[arg(long, global = true, value_enum, default_value_t, help_heading = "Logging")]
     pub log_format: LogFormat,
-    /// What is logged: off, error, warn, info, debug or trace, or directives such as
-    /// info,turnstream_engine::commit=debug; info where neither this nor TURNSTREAM_LOG says.
+    /// The levels to log: off, error, warn, info, debug or trace, or directives such as
+    /// info,turnstream_engine::commit=debug; info, for most commands, if neither this nor
+    /// TURNSTREAM_LOG is given.
     #[arg(
         long,
         global = true,

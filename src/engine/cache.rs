@@ -1,5 +1,5 @@
-//! The cache of histories on disk, on LMDB. Changelogs are restored into it, and idle scopes lie in
-//! it. No other process ever reads it.
+//! The cache of histories on disk, on LMDB. A restoration writes changelogs into it, and it holds
+//! idle scopes. No other process ever reads it.
 //!
 //! Each process creates its own folder within the configured one and locks it as long as the
 //! process lives. It removes the folders of dead processes. Each partition has its own environment,
@@ -11,8 +11,8 @@
 //! number of its scope, followed by its entry. Records that are written together therefore lie
 //! together: a changelog holds few conversations at a time, and keys in random order would write
 //! the same pages again and again. LMDB's keys are short and scopes can be long, so a keyed 128-bit
-//! hash of the scope leads to its number. Every process draws a new key for the hash, so nobody can
-//! choose two scopes that collide. The probability that any two of a billion scopes collide by
+//! hash of the scope leads to its number. Every process draws a new key for the hash, so no client
+//! can choose two scopes that collide. The probability that any two of a billion scopes collide by
 //! chance is below 10⁻²⁰.
 
 use std::collections::BTreeMap;

@@ -41,9 +41,9 @@ const AT_THE_END: Duration = Duration::from_secs(10);
 pub struct CommitConfig {
     /// Milliseconds between the beginnings of two transactions while outcomes wait: under load a
     /// response waits half of it on average, and one that comes alone is committed at once. 0
-    /// commits whatever is there as soon as nothing more is.
+    /// commits all waiting outcomes as soon as no more arrive.
     pub interval_ms: u64,
-    /// Outcomes in one transaction at most, from 1; with so many it does not wait.
+    /// The most outcomes in one transaction, 1 or more; a full transaction is committed at once.
     pub max_outcomes: usize,
     /// Milliseconds before an aborted transaction is tried again.
     pub retry_backoff_ms: u64,
@@ -80,7 +80,7 @@ pub enum Report {
     Lost {
         /// The lost partitions.
         partitions: Vec<i32>,
-        /// Receives a message once it is certain what was last committed of them.
+        /// Receives a message once the last commit of the partitions is certain.
         settled: Sender<()>,
     },
     /// These offsets were polled.
@@ -113,11 +113,11 @@ pub struct Committer {
     unsettled: Vec<Sender<()>>,
     counts: Counts,
     metrics: OutcomeMetrics,
-    /// Set when the process is to stop.
+    /// Whether the process must stop.
     stopping: Arc<AtomicBool>,
 }
 
-/// What the committer counts.
+/// The counts of a committer.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
     /// Inputs and the outcomes that were committed.
@@ -344,7 +344,7 @@ impl Committer {
         }
     }
 
-    /// What was counted so far.
+    /// Returns the counts so far.
     pub fn counts(&self) -> &Counts {
         &self.counts
     }
@@ -446,7 +446,7 @@ pub enum CommitError {
     Metadata {
         /// The partition.
         partition: i32,
-        /// What is wrong with it.
+        /// The problem.
         source: MetadataError,
     },
 }

@@ -82,13 +82,13 @@ pub struct Config {
     pub history: HistoryConfig,
     /// Whether a turn asks for knowledge at all.
     pub gate: GateConfig,
-    /// What the dialogue is about, as a vector.
+    /// The dialogue as a vector.
     pub embedding: EmbeddingConfig,
     /// Which sources a turn asks.
     pub source_planning: SourcePlanningConfig,
     /// Which concepts are asked for.
     pub query_production: QueryProductionConfig,
-    /// What the conversation stays with, and where it could go.
+    /// Which topics the conversation maintains or extends.
     pub topic_planning: TopicPlanningConfig,
     /// How queries and topics repair each other.
     pub cross_revision: CrossRevisionConfig,
@@ -123,13 +123,13 @@ pub struct Config {
     /// The language models that stages in prompted form can ask, by name; `docs/language-models.md`
     /// has examples.
     pub language_models: LanguageModelsConfig,
-    /// Which documents are asked, beside the graph.
+    /// Which documents are asked, in addition to the graph.
     pub documents: DocumentsConfig,
-    /// What a company's staff taught: how customers ask.
+    /// The phrasings that a company's staff taught.
     pub teaching: TeachingConfig,
     /// Where turns come from and outcomes go.
     pub log: LogConfig,
-    /// How responses leave.
+    /// Which parts of responses are published, and where.
     pub responses: ResponsesConfig,
     /// How often outcomes become visible.
     pub commit: CommitConfig,
@@ -137,7 +137,7 @@ pub struct Config {
     pub run: RunConfig,
     /// Where metrics and health are served.
     pub metrics: MetricsConfig,
-    /// What is counted over responses, histories and knowledge (`turnstream views`).
+    /// The counts over responses, histories and knowledge (`turnstream views`).
     pub views: ViewsConfig,
     /// HTTP in front of the topics (`turnstream gateway`).
     pub gateway: GatewayConfig,
@@ -182,12 +182,12 @@ pub struct KnowledgeConfig {
     /// `"pack"` for the English pack that the program carries, or the path of a snapshot that
     /// `turnstream knowledge import` wrote. Relative paths start at the working directory.
     pub snapshot: Snapshot,
-    /// Whether `turnstream run` follows the log's topic of knowledge, whose changes
-    /// (`turnstream knowledge put` and `delete`) then count beside the snapshot while turns flow.
-    /// The topic has to be there.
+    /// Whether `turnstream run` follows the log's topic of knowledge and uses its changes
+    /// (`turnstream knowledge put` and `delete`) beside the snapshot while turns flow. The topic
+    /// must exist.
     pub live: bool,
     /// The most statements that may differ from the snapshot, 1 or more; each is held in memory by
-    /// every worker. With more the process stops: they are to be imported into a new snapshot.
+    /// every worker. With more the process stops: import them into a new snapshot.
     #[schemars(range(min = 1))]
     pub max_live_changes: u64,
 }
@@ -246,11 +246,11 @@ impl JsonSchema for Snapshot {
 pub struct LogConfig {
     /// `kafka`, or `embedded` for a log in a directory of this machine that needs no broker.
     pub kind: LogKind,
-    /// The directory of the embedded log, made where it is not there; needed where it is the
-    /// kind. Relative paths start at the working directory.
+    /// The directory of the embedded log, created if it is missing; required if `kind` is
+    /// `embedded`. Relative paths start at the working directory.
     pub directory: Option<PathBuf>,
-    /// How to reach Kafka, and the bounds of its client; used where it is the kind. Security is
-    /// set by librdkafka's names, secrets best by the environment:
+    /// How to reach Kafka, and the bounds of its client; used if `kind` is `kafka`. Set security by
+    /// librdkafka's names, and secrets through the environment:
     ///
     /// ```toml
     /// [log.kafka.client]
@@ -260,11 +260,11 @@ pub struct LogConfig {
     /// "sasl.password" = "${KAFKA_PASSWORD}"
     /// ```
     pub kafka: KafkaConfig,
-    /// Bounds of the embedded log; used where it is the kind.
+    /// Bounds of the embedded log; used if `kind` is `embedded`.
     pub embedded: EmbeddedConfig,
 }
 
-/// Which log it is.
+/// The kind of a log.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum LogKind {
@@ -283,19 +283,19 @@ pub struct RunConfig {
     /// spread. More processes in the same consumer group scale further. `--workers` overrides it.
     #[schemars(range(min = 1, max = 256))]
     pub workers: u32,
-    /// The folder in which this process makes one of its own for the histories of idle scopes: a
-    /// copy of the history topic's partitions that it serves, made at every assignment and thrown
-    /// away after. On a local disk, and not in memory (`tmpfs`). Where it is not set, `histories`
-    /// in `$TURNSTREAM_CACHE`, else in turnstream's folder in the user's cache folder; where that cannot
-    /// be written to, in a folder of the user's among the system's temporary files.
+    /// The folder in which this process creates its own folder for the histories of idle scopes: a
+    /// copy of the history topic's partitions that it serves, made at every assignment and deleted
+    /// after it. It must be on a local disk, not in memory (`tmpfs`). The default is `histories` in
+    /// `$TURNSTREAM_CACHE`, else in turnstream's folder in the user's cache folder; if that is not
+    /// writable, in a folder of the user's among the system's temporary files.
     pub cache_directory: Option<PathBuf>,
-    /// The most that the histories of one partition may take there, in MiB, 1 or more. Only
-    /// address space is taken in advance.
+    /// The largest size of one partition's histories there, in MiB, 1 or more. Only address space
+    /// is reserved in advance.
     #[schemars(range(min = 1))]
     pub cache_map_size_mib: usize,
-    /// Milliseconds after SIGTERM or SIGINT in which turns in flight may still end. Then what has
-    /// ended is committed and the process stops; what has not is left, and answered after the next
-    /// start. Let whoever ends the process wait for longer: for this and one transaction
+    /// Milliseconds after SIGTERM or SIGINT in which turns in flight may still end. Then the
+    /// process commits those that have ended and stops; the next start answers the others. The
+    /// supervisor must wait longer before it kills the process: this time and one transaction
     /// (`log.kafka.transaction_timeout_ms`).
     pub drain_at_most_ms: u64,
 }

@@ -29,14 +29,14 @@
 //!        dead letters                 responses + history changes + offsets, one transaction
 //! ```
 //!
-//! The flow has four loops: history asks models before a recall (`history::preparation`), retrieval asks the
-//! sources of a plan one by one, self-refinement makes a response anew, and every turn returns to history when
-//! it ends. Outside the streams, history tells the stages that wait for a model which turns are still
-//! [awaited](turnstream_operators::awaited).
+//! The flow has four loops: history asks models before a recall (`history::preparation`), retrieval
+//! asks the sources of a plan one by one, self-refinement makes a response anew, and every turn
+//! returns to history when it ends. Outside the streams, history tells the stages that wait for a
+//! model which turns are still [awaited](turnstream_operators::awaited).
 //!
-//! One record, [`TurnInFlight`], goes through all of it. A stage reads and writes the parts that its row of
-//! the [table](turnstream_schemas::StageRow) names; builds with debug assertions hold it to that on every
-//! branch that a turn takes.
+//! One record, [`TurnInFlight`], goes through all stages. A stage reads and writes the parts that
+//! its row of the [table](turnstream_schemas::StageRow) names; builds with debug assertions hold it
+//! to that on every branch that a turn takes.
 
 use std::sync::Arc;
 
@@ -94,7 +94,8 @@ pub fn dialogue<'scope>(
     let (turns, refused) = ingest(inputs, config.turns, dependencies.topic.clone());
     let (recalled, finished) = history(turns, answers, rules, keeping, late);
     let (gated, gate_faults) = gate(recalled, config.gate.clone(), context);
-    // Turns pass unchanged unless the gate decides by a draft, and below by retrieved evidence.
+    // Turns pass unchanged unless the gate decides by a draft; `after_retrieval` below does the
+    // same for retrieved evidence.
     let (gated, drafts, draft_faults) =
         after_draft(gated, config.gate.clone(), config.generation.clone(), context);
     let (no, yes) = gated.branch(|_, turn| turn.gate.retrieve);

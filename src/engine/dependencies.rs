@@ -1,5 +1,5 @@
-//! The dependencies that the dataflows of a process share: the graph, the documents and the models that
-//! the configuration names. A process opens them once, at its start.
+//! The dependencies that the dataflows of a process share: the graph, the documents and the models
+//! that the configuration names. A process opens them once, at its start.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -63,7 +63,7 @@ pub struct Dependencies {
     pub language_models: LanguageModels,
     /// The prompts of the stages in prompted form.
     pub prompts: Prompts,
-    /// Who reads responses along while models write them; `None` disables streaming.
+    /// Receives partial responses while models write them; `None` disables them.
     pub read_along: Option<ReadAlong>,
     /// The encoder and the vectors that rank facts by meaning.
     pub meaning: Meaning,
@@ -89,11 +89,11 @@ pub struct Dependencies {
     pub unified: Option<Arc<Unified>>,
     /// Holds the histories of idle scopes. Changelogs are restored into it.
     pub cache: Arc<dyn ScopeCache>,
-    /// Whose words enter history.
+    /// The source of the responses that enter history.
     pub source: ResponseSource,
     /// Whether the committer writes the changes of histories.
     pub publish_changes: bool,
-    /// Whether the committer writes who holds conversations.
+    /// Whether the committer writes the holders of conversations.
     pub publish_conversations: bool,
     /// Whether responses carry timings.
     pub timings: bool,
@@ -103,13 +103,13 @@ pub struct Dependencies {
     pub late_answers: Arc<AtomicU64>,
     /// The metrics of the process.
     pub metrics: Metrics,
-    /// What responses are made by, which they tell; `None` where they do not.
+    /// The digests whose fingerprint responses carry; `None` if they carry none.
     pub made_by: Option<Arc<Digests>>,
 }
 
 impl Dependencies {
-    /// Opens the dependencies of a live engine, without language models and with the cache of histories in
-    /// memory.
+    /// Opens the dependencies of a live engine, without language models and with the cache of
+    /// histories in memory.
     ///
     /// # Errors
     /// [`DependencyError::Unusable`], which lists every part that cannot be used with its key.
@@ -181,7 +181,8 @@ impl Dependencies {
         }
     }
 
-    /// The rules of `history`. In a replay, an agent's reply supersedes no answer and takes nothing over.
+    /// Returns the rules of `history`. In a replay, an agent's reply supersedes no answer and takes
+    /// over no conversation.
     pub fn rules(&self) -> Rules {
         let turns = &self.config.turns;
         let (on_agent_reply, agent_turns) = match self.source {
@@ -206,8 +207,8 @@ impl Dependencies {
         }
     }
 
-    /// Compares the texts of histories by an encoder that is called in place, by one that answers
-    /// later, or by words.
+    /// Returns how histories compare texts: by an encoder that is called in place, by one that
+    /// answers later, or by words.
     fn similarity(&self) -> Similarity {
         let awaited = self.embed.as_ref().filter(|_| self.config.history.preparation.enabled);
         match (&self.meaning.encoder, awaited.and(self.meaning.identity.as_ref())) {
@@ -217,7 +218,8 @@ impl Dependencies {
         }
     }
 
-    /// What `history` needs to keep idle scopes and to ask models before a recall.
+    /// Returns the parts that `history` needs to keep idle scopes and to ask models before a
+    /// recall.
     pub fn keeping(&self, context: &StageContext) -> Keeping {
         let StageContext { runner, prompting, embed, .. } = context.clone();
         let HistoryConfig { preparation, summaries, .. } = &self.config.history;

@@ -1,9 +1,9 @@
-//! What decides the words of a response, as digests: of the program, its configuration, its prompts, its
-//! models and its knowledge.
+//! Computes digests of everything that decides the words of a response: the program, its
+//! configuration, its prompts, its models and its knowledge.
 //!
-//! Responses carry them, so that it can be told later which of these differed. What decides only where
-//! turns come from, where outcomes go and how fast is left out: a replay of a file has the fingerprint of the
-//! service with the same configuration.
+//! Responses carry them, so that a later comparison tells which of these differed. Settings are
+//! left out that decide only the source of turns, the destination of outcomes or the speed: a
+//! replay of a file has the fingerprint of the service with the same configuration.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -21,7 +21,8 @@ use turnstream_schemas::{Fingerprint, FingerprintPart, Stage};
 
 use crate::config::Config;
 
-/// Sections and keys that decide nothing of what is said, or whose content has a digest of its own.
+/// Sections and keys that do not affect the words of a response, or whose content has a separate
+/// digest.
 const LEFT_OUT: &[&str] = &[
     "commit",
     "documents.directory",
@@ -45,24 +46,25 @@ const LEFT_OUT: &[&str] = &[
     "views",
 ];
 
-/// Files up to this size are read whole; of larger ones both ends are, and their size.
+/// The largest file that is read whole, in bytes. Of a larger one, the digest covers the size and
+/// both ends.
 const READ_WHOLE: u64 = 64 << 20;
-/// How much is read at each end of a larger file.
+/// The bytes to read at each end of a larger file.
 const READ_AT_ENDS: u64 = 1 << 20;
 
-/// The digests of everything that decides what is said.
+/// The digests of everything that decides the words of a response.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Digests {
-    /// What responses carry.
+    /// The fingerprint that responses carry.
     #[serde(flatten)]
     pub fingerprint: Fingerprint,
-    /// What each part is made of: digests by the names of sections, stages and keys.
+    /// The digests that each part is made of, by the names of sections, stages and keys.
     pub details: BTreeMap<FingerprintPart, BTreeMap<String, String>>,
 }
 
 impl Digests {
-    /// The digests of a configuration with its prompts, the files that it names, and the graph, named by its
-    /// checksum. A file that cannot be read counts by its name.
+    /// Computes the digests of a configuration with its prompts, the files that it names, and the
+    /// graph, given by its checksum. A file that cannot be read counts by its path.
     pub fn new(config: &Config, prompts: &Prompts, graph: &str) -> Self {
         use FingerprintPart::{Configuration, Knowledge, Models, Version, Weights};
         let mut details: BTreeMap<FingerprintPart, BTreeMap<String, String>> =
@@ -107,8 +109,8 @@ impl Digests {
     }
 }
 
-/// The files and folders that a configuration names, each with its key. Not those of language models, whose
-/// answers may be recorded ones while the files are gone.
+/// Returns the files and folders that a configuration names, each with its key. Leaves out those of
+/// language models: their answers may be recorded ones while the files are gone.
 fn files_of(config: &Config) -> Vec<(FingerprintPart, String, PathBuf)> {
     let Config { models, gate, consistency, integration, sources, teaching, .. } = config;
     let embedder = match &models.embedder {
@@ -119,7 +121,7 @@ fn files_of(config: &Config) -> Vec<(FingerprintPart, String, PathBuf)> {
         UnifiedWeights::Path(path) => Some(path),
         UnifiedWeights::Shipped => None,
     };
-    // Weights are named by a path or as those that ship.
+    // The key holds a path, or the name of the weights that ship.
     let encoder = PathBuf::from(&gate.learned.model);
     let encoder = Some(&encoder).filter(|_| gate.learned.model != SHIPPED);
     let of_models = [
@@ -150,7 +152,7 @@ fn content(path: &Path) -> String {
     hexadecimal(digest.0)
 }
 
-/// Takes what is written to it into a digest.
+/// Adds the written bytes to a digest.
 struct ContentDigest(Sha256);
 
 impl io::Write for ContentDigest {
@@ -205,7 +207,7 @@ mod tests {
 
     use super::*;
 
-    /// The parts of the fingerprint that a change changes.
+    /// Returns the parts of the fingerprint that a change affects.
     fn changed(
         change: impl FnOnce(&mut Config, &mut Prompts, &mut String),
     ) -> BTreeSet<&'static str> {

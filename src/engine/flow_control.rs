@@ -1,6 +1,6 @@
 //! Flow control: bounds the inputs in flight, including waiting ones, per partition and per
 //! process. A full partition is paused, so that one endless conversation pauses only its own
-//! partition. Timely has no back-pressure of its own.
+//! partition. Timely has no back-pressure.
 
 use std::collections::BTreeMap;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};

@@ -1,6 +1,6 @@
-//! Histories as seen from outside: read from the compacted topic, or from the changes that a replay
-//! wrote, and shown. The engine builds its memory from the same records, so what is shown is what
-//! answers the next turn.
+//! Reads histories from the compacted topic, or from the changes that a replay wrote, and shows
+//! them. The engine builds its memory from the same records, so a history is shown as the next turn
+//! finds it.
 
 use std::collections::BTreeMap;
 

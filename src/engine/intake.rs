@@ -58,8 +58,8 @@ pub struct Intake<W> {
     learned: CaughtUp,
 }
 
-/// Partitions that this process held, until it is certain what was committed of them. None of them
-/// is restored before that: a broker that crashed may have kept a part of a transaction.
+/// Partitions that this process held, until their last commit is certain. None of them is restored
+/// before that: a broker that crashed may have kept a part of a transaction.
 struct Unsettled {
     partitions: Vec<i32>,
     settled: Receiver<()>,
@@ -341,7 +341,7 @@ pub enum IntakeError {
     Metadata {
         /// The partition.
         partition: i32,
-        /// What is wrong with it.
+        /// The problem.
         source: MetadataError,
     },
     /// The cache of histories failed.

@@ -128,7 +128,7 @@ impl KnowledgeFeed {
         }
     }
 
-    /// Feeds the workers until `stopped` says so.
+    /// Feeds the workers until `stopped` returns true.
     ///
     /// # Errors
     /// As [`Self::poll`].

@@ -10,12 +10,13 @@
 //!    JSON lines.
 //! 4. [`intake`] and [`flow_control`]: from the log to the workers, within bounds. [`cache`]: the
 //!    disk cache that changelogs are restored to and that holds idle scopes.
-//! 5. [`dependencies`]: what the dataflow is built from, opened once according to [`config`], and its
-//!    [`digests`], which responses carry. [`worker`]: the deterministic core, driven by `step(now)`, and the threads that drive it.
+//! 5. [`dependencies`]: the parts that the dataflow is built from, opened once according to
+//!    [`config`], and their [`digests`], which responses carry. [`worker`]: the deterministic core,
+//!    driven by `step(now)`, and the threads that drive it.
 //! 6. [`commit`]: encodes outcomes and writes transactions. [`tally`]: counts outcomes.
 //! 7. [`metrics`]: counters, liveness and readiness over HTTP.
-//! 8. [`knowledge_feed`]: carries changes of the graph from the log to the workers. [`meaning`]: vectors
-//!    of the changed facts.
+//! 8. [`knowledge_feed`]: carries changes of the graph from the log to the workers. [`meaning`]:
+//!    vectors of the changed facts.
 //! 9. Beside serving: [`views`] over committed records, and [`histories`], the stored history of a
 //!    conversation.
 //!

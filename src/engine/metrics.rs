@@ -46,21 +46,21 @@ pub(crate) use vitals::{OfProcess, gauge};
 /// The prefix of the names of our metrics.
 pub(crate) const PREFIX: &str = "turnstream";
 
-/// `[metrics]`: where metrics and health are served, and from when on something counts as
+/// `[metrics]`: where metrics and health are served, and after which time something counts as
 /// stalled.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct MetricsConfig {
-    /// Where `turnstream run` serves `/metrics`, `/live` and `/ready` over HTTP: an IP address
-    /// and a port, as `"127.0.0.1:9464"`; `"0.0.0.0:9464"` serves all networks. Not served where
-    /// it is missing. There is no password: let only those reach it who may know.
+    /// Where `turnstream run` serves `/metrics`, `/live` and `/ready` over HTTP: an IP address and
+    /// a port, as `"127.0.0.1:9464"`; `"0.0.0.0:9464"` serves all networks. If it is not set, they
+    /// are not served. There is no password: restrict access by the network.
     pub address: Option<String>,
-    /// Seconds without a poll of the log after which `/live` fails, from 10. Nothing slow in the
-    /// flow holds polling up, so this is for an engine that hangs.
+    /// Seconds without a poll of the log after which `/live` fails, 10 or more. A slow flow does
+    /// not delay polling, so this detects an engine that hangs.
     #[schemars(range(min = 10))]
     pub live_stall_seconds: u64,
-    /// Seconds without an outcome, of the process while something is in flight or of a partition
-    /// that is paused at its bound, after which `/ready` fails, from 1.
+    /// Seconds without an outcome after which `/ready` fails, 1 or more: of the process while
+    /// something is in flight, or of a partition that is paused at its bound.
     #[schemars(range(min = 1))]
     pub ready_stall_seconds: u64,
 }

@@ -21,7 +21,7 @@ fn kept() -> MutexGuard<'static, Vec<(ThreadId, Panic)>> {
     KEPT.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// What is known of a thread's panic.
+/// The details of a thread's panic.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Panic {
     said: String,

@@ -1,7 +1,8 @@
-//! Passes on what language models are writing before it is committed, beside the flow: the topic `partials`.
+//! Writes partial responses to the topic `partials`, beside the flow.
 //!
-//! Nothing waits for it. What is written faster than the log takes it is passed over, since every record has
-//! all the words so far; and a log that does not take it is tried again with what is written next.
+//! Nothing waits for the topic. If a model writes faster than the log takes records, some are
+//! skipped, since every record has all the words so far. After a failed write the next record opens
+//! the log again.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -18,13 +19,14 @@ use turnstream_schemas::{InputId, PartialResponse, SCHEMA_VERSION};
 /// The least time between two records of a turn.
 const PACE: Duration = Duration::from_millis(50);
 
-/// Most texts that wait to be written.
+/// The most partial responses that wait to be written.
 const MOST_WAITING: usize = 4_096;
 
 /// Opens the topic of partial responses to write to it.
 pub type OpenPartials = Box<dyn Fn() -> Result<Box<dyn Writer>, LogError> + Send>;
 
-/// Writes what is read along to the log, on a thread that ends with the last who reads along.
+/// Writes partial responses to the log, on a thread that ends when the returned value and all its
+/// listeners are dropped.
 ///
 /// # Errors
 /// The topic cannot be opened.
@@ -76,7 +78,7 @@ fn write<'p>(
     partials: impl Iterator<Item = &'p PartialResponse>,
 ) -> Result<(), LogError> {
     for partial in partials {
-        // It has no part that could fail to be JSON.
+        // The record has only text and numbers, so serialising it cannot fail.
         let Ok(value) = serde_json::to_vec(partial) else { continue };
         writer.write(partial.conversation_id.as_str().as_bytes(), Some(&value))?;
     }

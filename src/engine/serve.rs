@@ -22,7 +22,7 @@ use crate::worker::Workers;
 /// must be polled every few seconds, also while all partitions are paused.
 const POLL: Duration = Duration::from_millis(50);
 
-/// What an engine counted until it stopped.
+/// The counts of an engine that has stopped.
 #[derive(Clone, Debug, Default)]
 pub struct Summary {
     /// Inputs and their outcomes.
@@ -137,7 +137,7 @@ fn take_in(
     Ok(consumer)
 }
 
-/// Polls until the input ends or `stopped` says so.
+/// Polls until the input ends or `stopped` returns true.
 fn poll_until(
     intake: &mut Intake<&Workers>,
     workers: &Workers,

@@ -29,7 +29,7 @@ pub struct Tally {
     pub dead_letters_by_fault: BTreeMap<(Stage, FaultKind), u64>,
     /// The gate's decisions among responses.
     pub gate: GateTally,
-    /// Responses by what they do.
+    /// Responses by their action.
     pub actions: BTreeMap<&'static str, u64>,
     /// Responses that hand over, by the reason.
     pub hand_offs: BTreeMap<HandOffReason, u64>,

@@ -8,11 +8,11 @@
 //!  history   ──▶ └───────────────┘
 //! ```
 //!
-//! Views run beside the engine, in a process of their own (`turnstream views`). They read only
+//! Views run beside the engine, in a separate process (`turnstream views`). They read only
 //! committed records, so they cannot hold a turn back. They keep no offsets: views are a function
 //! of the logs. A process that starts reads the topic, counts everything again and writes the
-//! differences, whatever happened to the process before it. One process writes at a time: a process
-//! that starts fences the one before.
+//! differences, whatever happened to the earlier process. One process writes at a time: a process
+//! that starts fences the earlier one.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -49,29 +49,29 @@ const POLL: Duration = Duration::from_millis(50);
 /// Most unreadable records that are logged one by one. Further ones are only counted.
 const TOLD_REFUSALS: u64 = 10;
 
-/// Views: what is counted over responses, histories and knowledge.
+/// Views: the counts over responses, histories and knowledge.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct ViewsConfig {
     /// Milliseconds for which changes of rows are gathered before they are published; a row that
     /// changes ten times in between is written once.
     pub publish_every_ms: u64,
-    /// Records that are published together at most, 1 or more.
+    /// The most records that are published together, 1 or more.
     pub max_batch_records: usize,
-    /// Rows of all views that may be held in memory, 1 or more; with more the process stops. A row
-    /// is a fact, a relation or a concept, for each partition of responses that it is in, or a
-    /// category of a history, or evidence that a partition of histories names.
+    /// The most rows of all views in memory, 1 or more; with more the process stops. A row is a
+    /// fact, a relation or a concept, for each partition of responses that it is in, or a category
+    /// of a history, or evidence that a partition of histories names.
     pub max_rows: usize,
-    /// Statements of the topic of knowledge that may be remembered, standing or taken back, 1 or
-    /// more; with more the process stops.
+    /// The most statements of the topic of knowledge in memory, present or retracted, 1 or more;
+    /// with more the process stops.
     pub max_statements: usize,
-    /// Whether histories are counted too. Where they are not, no row of theirs stays on the topic.
+    /// Whether histories are counted too. If not, their rows are removed from the topic.
     pub histories: bool,
-    /// Entries of histories that may be remembered, with one more for each scope's own record, 1
-    /// or more; with more the process stops.
+    /// The most entries of histories in memory, with one more for each scope's own record, 1 or
+    /// more; with more the process stops.
     pub max_entries: usize,
-    /// Where `turnstream views` serves its metrics and health, as `metrics.address` says for
-    /// `turnstream run`; another one, so that both may run on one machine from one file.
+    /// Where `turnstream views` serves its metrics and health, as `metrics.address` for
+    /// `turnstream run`; another address, so that both can run on one machine from one file.
     pub metrics_address: Option<String>,
 }
 
@@ -98,7 +98,7 @@ pub struct Ends {
     pub published: Option<Box<dyn Follower>>,
     /// Responses, as far back as the log keeps them.
     pub responses: Box<dyn Follower>,
-    /// How responses came about, if the log has that.
+    /// Traces of responses, if the log has them.
     pub traces: Option<Box<dyn Follower>>,
     /// Changes of the graph, if the log has them.
     pub knowledge: Option<Box<dyn Follower>>,
@@ -106,7 +106,7 @@ pub struct Ends {
     pub histories: Option<Box<dyn Follower>>,
 }
 
-/// What a process counted and wrote.
+/// The counts of a process.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct ViewsSummary {
     /// Responses that were counted.
@@ -279,7 +279,7 @@ impl Publishing {
         for record in remembered {
             self.remember(&record);
         }
-        // A response left whole, or in brief with its trace beside it: it counts once either way.
+        // A response is whole, or brief with its trace beside it. It counts once either way.
         let responses = responses.into_iter().map(|record| (Topic::Responses, record));
         let traces = traces.into_iter().map(|record| (Topic::Traces, record));
         for (topic, record) in responses.chain(traces) {
@@ -355,7 +355,7 @@ impl Publishing {
         Ok(())
     }
 
-    /// What this process has done so far.
+    /// Returns the counts of this process so far.
     pub fn summary(&self) -> &ViewsSummary {
         &self.summary
     }
@@ -365,7 +365,8 @@ impl Publishing {
         &self.rows
     }
 
-    /// The next offset to count, per partition of responses, of traces, of knowledge and of histories.
+    /// Returns the next offset to count, per partition of responses, of traces, of knowledge and of
+    /// histories.
     pub fn offsets(&self) -> [BTreeMap<i32, i64>; 4] {
         let Ends { responses, traces, knowledge, histories, .. } = &self.ends;
         let [traces, knowledge, histories] = [traces, knowledge, histories]

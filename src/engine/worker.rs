@@ -1,8 +1,8 @@
 //! Timely workers: the deterministic core, driven by `step(now)`, and the threads that drive it in
 //! a process.
 //!
-//! The core has no clock, no thread and no random order of its own. A simulation can therefore run
-//! it in one thread and in virtual time.
+//! The core has no clock, no thread and no random order. A simulation can therefore run it in one
+//! thread and in virtual time.
 
 use std::collections::BTreeMap;
 use std::rc::Rc;
@@ -134,7 +134,7 @@ impl Core {
     }
 }
 
-/// The source: passes on what lies in the channel, and drops its capability when the channel is
+/// The source: passes on inputs from the channel, and drops its capability when the channel is
 /// closed.
 fn inputs<'scope>(
     scope: Scope<'scope, Epoch>,

@@ -224,7 +224,7 @@ fn answer(response: &Response) -> Tree {
     from.fold(Tree::leaf(text), |tree, from| tree.and(Text::new(Ink::Quiet, from)))
 }
 
-/// What is there instead of the path in a record that leaves it out.
+/// The branch in place of the path, for a record that leaves it out.
 fn left_out() -> Tree {
     let what = "how it came about is in no record here: the response left in brief, and its trace was \
                 not written, or is gone";

@@ -1,4 +1,4 @@
-//! The common part of all data sets: a record becomes a dialogue, and a dialogue becomes turns.
+//! Converts records to dialogues, and dialogues to turns, for all data sets.
 
 use std::collections::BTreeSet;
 use std::hash::{Hash, Hasher};
@@ -27,12 +27,12 @@ pub(super) struct Dialogue {
     pub(super) language: &'static str,
     /// Every user turn carries this persona.
     pub(super) persona: Vec<String>,
-    /// In order.
+    /// The utterances, in order.
     pub(super) utterances: Vec<Utterance>,
 }
 
 impl Dialogue {
-    /// A dialogue in English, with nothing but its utterances.
+    /// Returns a dialogue in English, with nothing but its utterances.
     pub(super) fn english(id: Option<String>, utterances: Vec<Utterance>) -> Self {
         Self { id, language: "en", persona: Vec::new(), utterances }
     }
@@ -46,15 +46,15 @@ pub(super) struct Utterance {
     pub(super) text: String,
     pub(super) timestamp: Option<EventTime>,
     pub(super) metadata: Map<String, Value>,
-    /// Labels of how this utterance was made. They go to the preceding turn, if that is the other
-    /// side's.
+    /// Labels of how this utterance was made. They go to the preceding turn, if the other side
+    /// spoke it.
     pub(super) made_with: Labels,
     /// Labels of the reply to this utterance, if the reply is not in the dialogue.
     pub(super) answering: Labels,
 }
 
 impl Utterance {
-    /// An utterance with words only.
+    /// Returns an utterance with words only.
     pub(super) fn new(speaker: Speaker, text: String) -> Self {
         Self {
             id: None,
@@ -68,7 +68,7 @@ impl Utterance {
     }
 }
 
-/// The side of a speaker that the data names by role, in upper or lower case.
+/// Returns the side of a speaker that the data names by role, in upper or lower case.
 pub(super) fn side_by_role(role: &str) -> Result<Speaker, String> {
     match role.to_ascii_lowercase().as_str() {
         "user" | "u" => Ok(Speaker::User),
@@ -77,19 +77,19 @@ pub(super) fn side_by_role(role: &str) -> Result<Speaker, String> {
     }
 }
 
-/// The side of a speaker if the data names no role: the first speaker is the user, and everyone
-/// else is the other side.
+/// Returns the side of a speaker if the data names no role: the first speaker is the user, and
+/// everyone else is the other side.
 pub(super) fn side_by_order(speaker: &str, first: &str) -> Speaker {
     if speaker == first { Speaker::User } else { Speaker::System }
 }
 
-/// The side of the utterance at this place if the data names no speakers: two sides alternate, and
-/// the user begins.
+/// Returns the side of the utterance at this place if the data names no speakers: two sides
+/// alternate, and the user begins.
 pub(super) fn side_by_place(place: usize) -> Speaker {
     if place.is_multiple_of(2) { Speaker::User } else { Speaker::System }
 }
 
-/// An id that upstream writes as text or as a number.
+/// Returns an id that upstream writes as text or as a number.
 pub(super) fn id_text(id: &Value) -> String {
     id.as_str().map_or_else(|| id.to_string(), str::to_owned)
 }
@@ -192,7 +192,7 @@ fn hash(id: &str) -> u64 {
     hasher.finish()
 }
 
-/// The reason why a record does not parse, and its line.
+/// Returns the line of a record that does not parse, and the reason.
 fn why<S: Shape>(record: &[u8], line: u64) -> (u64, String) {
     let mut parser = serde_json::Deserializer::from_slice(record);
     match serde_path_to_error::deserialize::<_, S>(&mut parser) {
@@ -208,7 +208,7 @@ fn why<S: Shape>(record: &[u8], line: u64) -> (u64, String) {
     }
 }
 
-/// The turns of a dialogue with the id `id` that begins on this line.
+/// Returns the turns of a dialogue with the id `id` that begins on this line.
 fn turns(dialogue: Dialogue, id: &str, line: u64) -> Vec<LoggedTurn> {
     let Dialogue { language, persona, utterances, .. } = dialogue;
     let mut ids = BTreeSet::new();

@@ -37,7 +37,7 @@ pub(super) struct KbpDialogue {
 }
 
 impl KbpDialogue {
-    /// The sentence of an id such as `B2` or `B2-K0`.
+    /// Returns the sentence of an id such as `B2` or `B2-K0`.
     fn text(&self, id: &str) -> Option<String> {
         match id.split_once('-') {
             None => self.persona.get(id).cloned(),
@@ -56,7 +56,7 @@ struct Exchange {
     used: Vec<Vec<String>>,
 }
 
-/// Sentences in the order of their names: B10 comes after B9.
+/// Returns sentences in the order of their names: B10 comes after B9.
 fn in_order(sentences: &BTreeMap<String, String>) -> Vec<(&String, &String)> {
     let mut sentences: Vec<_> = sentences.iter().collect();
     sentences.sort_by_key(|(name, _)| (name.len(), *name));

@@ -1,9 +1,9 @@
-//! Conversation logs and public data sets as turns, for `turnstream replay LOG --format …`.
+//! Reads conversation logs and public data sets as turns, for `turnstream replay LOG --format …`.
 //!
-//! A loader gives what a client would have sent, in the order of the log, and holds one dialogue in
-//! memory at a time. Our own format, `turns`, is passed on line by line, unparsed. The file named
-//! after a data set reads it into turns and labels; its head describes the set, says who the user
-//! is, which labels are kept and what is dropped.
+//! A loader returns the turns that a client would have sent, in the order of the log, and holds one
+//! dialogue in memory at a time. It passes on our own format, `turns`, line by line, unparsed. The
+//! module named after a data set converts it to turns and labels; its head describes the set, and
+//! says who the user is, which labels are kept and what is dropped.
 //!
 //! Rules for every data set:
 //!
@@ -88,7 +88,7 @@ pub enum Format {
 }
 
 impl Format {
-    /// The format's name on the command line and in results.
+    /// Returns the format's name on the command line and in results.
     pub fn name(self) -> &'static str {
         match self {
             Self::Turns => "turns",
@@ -192,7 +192,8 @@ pub fn open(format: Format, path: &Path) -> Result<LoggedItems, FormatError> {
     open_counting(format, path, &Arc::default())
 }
 
-/// As [`open`], and adds the bytes that are read from the file, before unpacking, to `read`.
+/// Opens a log as [`open`] does, and adds the bytes that are read from the file, before unpacking,
+/// to `read`.
 ///
 /// # Errors
 ///

@@ -65,7 +65,7 @@ impl Shape for LocomoConversation {
     }
 }
 
-/// The times of the sessions, rising; `None` if one cannot be read or they do not rise.
+/// Returns the times of the sessions, rising; `None` if one cannot be read or they do not rise.
 fn times(sessions: &[Session]) -> Option<Vec<EventTime>> {
     let times: Option<Vec<_>> = sessions.iter().map(|session| time(&session.date_time)).collect();
     times.filter(|times| times.is_sorted_by(|before, after| before < after))

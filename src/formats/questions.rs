@@ -1,7 +1,7 @@
-//! Questions of a data set about whole dialogues, each with the turns that answer it. They measure
-//! recall from history. LoCoMo has them.
+//! Reads a data set's questions about whole dialogues, each with the turns that answer it, for
+//! measuring recall from history. Only LoCoMo has them.
 //!
-//! A question is no turn and never enters a dialogue, so this is not part of a loader.
+//! A question is not a turn and never enters a dialogue, so no loader reads it.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -52,8 +52,8 @@ impl From<Asked> for Question {
     }
 }
 
-/// The questions of a file, by the line where their dialogue begins (as in
-/// [`LoggedTurn::line`](super::LoggedTurn::line)). Empty for a data set without questions.
+/// Returns the questions of a file, by the line where their dialogue begins (as in
+/// [`LoggedTurn::line`](super::LoggedTurn::line)); empty for a data set without questions.
 ///
 /// # Errors
 /// The file or the questions of a dialogue cannot be read.

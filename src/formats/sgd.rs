@@ -44,7 +44,7 @@ impl SgdTurn {
     }
 }
 
-/// The name of a service without its number.
+/// Returns the name of a service without its number.
 pub fn domain(service: &str) -> String {
     match service.rsplit_once('_') {
         Some((name, number)) if number.bytes().all(|byte| byte.is_ascii_digit()) => name.to_owned(),

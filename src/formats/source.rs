@@ -1,4 +1,4 @@
-//! The bytes of a log: opening, unpacking, and splitting into records.
+//! Opens a log, unpacks it, and splits its bytes into records.
 //!
 //! A record is a line, or a JSON object of a list or of a sequence that spans lines. Records are
 //! split without being parsed, so that an unreadable record affects no other.
@@ -15,7 +15,7 @@ use flate2::bufread::MultiGzDecoder;
 /// skipped.
 pub const MAX_RECORD_BYTES: usize = 64 << 20;
 
-/// How many bytes are inspected to recognise the layout of records.
+/// The most bytes inspected to recognise the layout of records.
 const MAX_PREFIX_BYTES: usize = 64 << 10;
 
 const GZIP: [u8; 2] = [0x1f, 0x8b];
@@ -165,7 +165,7 @@ impl Source {
         }
     }
 
-    /// The next non-blank line, without its line break.
+    /// Reads the next non-blank line, without its line break.
     pub(super) fn next_line(&mut self, line: &mut Vec<u8>) -> Result<Option<u64>, FormatError> {
         loop {
             line.clear();
@@ -204,7 +204,7 @@ impl Source {
         }
     }
 
-    /// The next JSON object of a list or a sequence.
+    /// Reads the next JSON object of a list or a sequence.
     fn next_value(
         &mut self,
         layout: Layout,
@@ -281,7 +281,7 @@ impl Source {
         self.unreadable(line, format!("longer than {MAX_RECORD_BYTES} bytes"))
     }
 
-    /// The error of a record that begins on this line.
+    /// Returns the error of a record that begins on this line.
     pub(super) fn unreadable(&self, line: u64, reason: String) -> FormatError {
         FormatError::Unreadable { path: self.path.clone(), line, reason }
     }
@@ -308,7 +308,7 @@ fn peek(reader: &mut impl Read, bytes: usize) -> io::Result<Vec<u8>> {
     Ok(start)
 }
 
-/// The layout of a file that begins with `prefix`; `None` if more bytes are needed.
+/// Returns the layout of a file that begins with `prefix`; `None` if more bytes are needed.
 fn layout_of(prefix: &[u8]) -> Option<Layout> {
     match prefix.trim_ascii_start() {
         [] => None,

@@ -18,7 +18,7 @@ fn items(format: Format, path: &Path) -> Vec<Result<LoggedItem, FormatError>> {
     open(format, path).unwrap().collect()
 }
 
-/// The turns of a file, and the messages of its errors.
+/// Returns the turns of a file, and the messages of its errors.
 fn load(format: Format, path: &Path) -> (Vec<LoggedTurn>, Vec<String>) {
     let (mut turns, mut errors) = (Vec::new(), Vec::new());
     for item in items(format, path) {
@@ -37,7 +37,8 @@ fn load_fixture(format: Format, name: &str) -> Vec<LoggedTurn> {
     turns
 }
 
-/// `conversation turn side` of every turn, with a full stop after the last of each conversation.
+/// Returns `conversation turn side` of every turn, with a full stop after the last of each
+/// conversation.
 fn outline(turns: &[LoggedTurn]) -> Vec<String> {
     let line = |logged: &LoggedTurn| {
         let turn = &logged.turn;
@@ -337,8 +338,8 @@ const fn known(
     Known { format, file, dialogues, turns, alternates, needs }
 }
 
-/// Counted on the files without these loaders. The train files of SGD, DailyDialog, KBP and KVRET
-/// are left out to keep the test short.
+/// Counts made on the files without these loaders. The train files of SGD, DailyDialog, KBP and
+/// KVRET are left out to keep the test short.
 const REAL: &[Known] = &[
     known(
         Format::Sgd,
@@ -388,7 +389,7 @@ const REAL: &[Known] = &[
     known(Format::Multiwoz, "multiwoz21/val.jsonl.gz", (999, 14_730), &[]),
 ];
 
-/// The folder of the real data, if it exists.
+/// Returns the folder of the real data, if it exists.
 fn real_data() -> Option<PathBuf> {
     let folder = std::env::var_os("TURNSTREAM_DATA").map_or_else(
         || Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/data"),

@@ -14,7 +14,7 @@ pub(super) struct Lines {
 }
 
 impl Lines {
-    /// The lines of this log.
+    /// Reads the lines of this log.
     pub(super) fn new(source: Source) -> Self {
         Self { source, ended: false }
     }

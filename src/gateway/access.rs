@@ -1,5 +1,5 @@
-//! Who asks: the tenant and the side that a token stands for, how much a tenant may ask at a time, and which pages
-//! may ask at all.
+//! Admits requests: finds the tenant and the side of a token, bounds the requests that a tenant may
+//! have at a time, and refuses pages of other origins.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -14,8 +14,8 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use crate::config::GatewayConfig;
 use crate::failure::RequestFailure;
 
-/// Refuses what a page of another origin asks, unless the configuration allows it: a browser keeps such a page from
-/// reading the answer, but not from sending a turn, nor from opening a WebSocket.
+/// Refuses the requests of pages of another origin, unless the configuration allows it: a browser
+/// keeps such a page from reading the answer, but not from sending a turn or opening a WebSocket.
 pub(crate) async fn refuse_foreign_pages(
     State(allowed): State<Arc<Vec<String>>>,
     request: Request,
@@ -28,7 +28,8 @@ pub(crate) async fn refuse_foreign_pages(
     }
 }
 
-/// Whether no page asks, or one of the gateway's own origin or of an allowed one.
+/// Whether the request comes from no page, from one of the gateway's own origin, or from one of an
+/// allowed origin.
 fn is_welcome(headers: &HeaderMap, allowed: &[String]) -> bool {
     let named = |name| headers.get(name).and_then(|value: &HeaderValue| value.to_str().ok());
     let Some(origin) = named(header::ORIGIN) else { return true };
@@ -39,19 +40,20 @@ fn is_welcome(headers: &HeaderMap, allowed: &[String]) -> bool {
 /// The tenant of turns that name none.
 pub(crate) const DEFAULT_TENANT: &str = "default";
 
-/// Who may ask.
+/// The tokens of the callers, and the requests of each tenant.
 pub(crate) struct Access {
-    /// By the digest of the token, so that the time of a look-up tells nothing about it. Empty: everybody.
+    /// Callers by the digest of their token, so that the time of a look-up reveals nothing about
+    /// it. If empty, every caller is admitted.
     by_token: BTreeMap<[u8; 32], Caller>,
     requests: BTreeMap<String, Arc<Semaphore>>,
 }
 
-/// Who asks.
+/// The caller of a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Caller {
     /// The tenant.
     pub(crate) tenant: String,
-    /// Whether it may do what agents do.
+    /// Whether the caller may do what agents do.
     pub(crate) is_agent: bool,
 }
 
@@ -78,14 +80,15 @@ impl Access {
         Self { by_token, requests }
     }
 
-    /// Lets a request in.
+    /// Admits a request.
     ///
     /// # Errors
-    /// The token is unknown, or the tenant asks too much at a time.
+    /// The token is unknown, or the tenant has too many requests at a time.
     pub(crate) fn admit(&self, headers: &HeaderMap) -> Result<AdmittedCaller, RequestFailure> {
         let sent = headers.get(header::AUTHORIZATION).and_then(|it| it.to_str().ok());
         let token = sent.and_then(|sent| sent.strip_prefix("Bearer "));
-        // Pages cannot set headers where they open a WebSocket, except for the protocols that they speak.
+        // Pages cannot set headers when they open a WebSocket, except for the protocols that they
+        // speak.
         let spoken = headers.get(header::SEC_WEBSOCKET_PROTOCOL).and_then(|it| it.to_str().ok());
         let mut spoken = spoken.into_iter().flat_map(|spoken| spoken.split(','));
         let token = token.or_else(|| spoken.find_map(|it| it.trim().strip_prefix("bearer.")));

@@ -1,7 +1,7 @@
-//! OpenAI's chat completions, so that a chat front end talks to the engine as it is.
+//! Serves OpenAI's chat completions, so that an existing chat front end can talk to the engine.
 //!
-//! The last user message is the turn. Earlier messages are not read: the engine has the history, which
-//! the header `x-conversation-id` or the field `user` names.
+//! The last user message is the turn. Earlier messages are not read: the engine has the history,
+//! which the header `x-conversation-id` or the field `user` names.
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -26,7 +26,7 @@ use crate::events::SIGN_OF_LIFE;
 use crate::failure::{RequestFailure, answer};
 use crate::turns::{Gateway, SentRecord, new_id, unfit};
 
-/// The one model there is.
+/// The only model.
 const MODEL: &str = "turnstream";
 
 /// The parts of a request that are read.
@@ -35,7 +35,7 @@ struct ChatRequest {
     messages: Vec<ChatMessage>,
     #[serde(default)]
     stream: bool,
-    /// Whether a stream also has what is written before it is committed.
+    /// Whether a stream also has partial responses, before they are committed.
     #[serde(default)]
     partials: bool,
     user: Option<String>,
@@ -85,7 +85,7 @@ pub(crate) async fn complete(
     Ok(answer(StatusCode::OK, &completion))
 }
 
-/// The turn that a request asks to be answered.
+/// Converts a request to the turn to answer.
 fn turn(asked: &ChatRequest, headers: &HeaderMap) -> Result<Turn, RequestFailure> {
     let header = |name: &str| headers.get(name).and_then(|value| value.to_str().ok());
     let conversation = header("x-conversation-id").or(asked.user.as_deref()).ok_or_else(|| {
@@ -106,8 +106,8 @@ fn turn(asked: &ChatRequest, headers: &HeaderMap) -> Result<Turn, RequestFailure
     Ok(turn)
 }
 
-/// A client that tries again sends the same messages, and so gets the same id. A client that sends only the
-/// last message may say the same twice.
+/// The id of a request's turn. A client that tries again sends the same messages, and so gets the
+/// same id. A client that sends only the last message may say the same twice, and gets a new id.
 fn turn_id(asked: &ChatRequest) -> TurnId {
     if asked.messages.len() < 2 {
         return new_id();
@@ -120,7 +120,7 @@ fn turn_id(asked: &ChatRequest) -> TurnId {
     TurnId(format!("chat-{}", &digest[..32]))
 }
 
-/// The text of a message: a string, or parts of which those with text count.
+/// The text of a message: a string, or the parts that have text.
 fn text(content: &Value) -> Option<String> {
     match content {
         Value::String(text) => Some(text.clone()),
@@ -133,14 +133,14 @@ fn text(content: &Value) -> Option<String> {
     }
 }
 
-/// What the user is told.
+/// The words for the user, with their outcome.
 struct AnswerWords {
     text: String,
     outcome: Value,
 }
 
-/// The words of an outcome: none, where the turn is not answered because a person holds the conversation, or
-/// its words are answered with a later turn.
+/// Returns the words of an outcome. They are empty if a person holds the conversation, or if a
+/// later turn's response answers this turn too.
 fn said(event: &ConversationEvent) -> Result<AnswerWords, RequestFailure> {
     let outcome: Value = serde_json::from_str(&event.json).unwrap_or_default();
     let field = |name: &str| outcome[name].as_str().unwrap_or_default().to_owned();
@@ -162,8 +162,8 @@ fn envelope(object: &str, sent: &SentRecord) -> Value {
     })
 }
 
-/// What a language model is writing in answer to a turn, in chunks that have no words for a client that does not
-/// know them.
+/// Streams the partial responses to a turn. Their chunks have no words for clients that do not know
+/// partial responses.
 fn partials(gateway: &Arc<Gateway>, sent: &SentRecord) -> impl Stream<Item = Value> + use<> {
     let (_, listener) = gateway.conversations.listen(&sent.conversation, None);
     stream::unfold((listener, sent.clone()), async |(mut listener, sent)| {
@@ -179,7 +179,7 @@ fn partials(gateway: &Arc<Gateway>, sent: &SentRecord) -> impl Stream<Item = Val
     })
 }
 
-/// The completion as a stream, which begins at once, and says what is committed once it is.
+/// Streams the completion: begins at once, and sends the words once they are committed.
 fn streamed(
     gateway: Arc<Gateway>,
     admitted: AdmittedCaller,

@@ -1,4 +1,4 @@
-//! `[gateway]`: where the gateway listens, and who may speak through it.
+//! `[gateway]`: the address that the gateway listens on, and who may speak through it.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -9,17 +9,18 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use turnstream_log::Topic;
 
-/// What a secret may begin with, so that it is known for one.
+/// The optional prefix of a secret, which marks it as one.
 const SECRET_PREFIX: &str = "whsec_";
-/// Bytes of the shortest key that events are signed with.
+/// The shortest key that events are signed with, in bytes.
 const LEAST_KEY_BYTES: usize = 24;
 
 /// `[gateway]`: HTTP in front of the topics (`turnstream gateway`).
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct GatewayConfig {
-    /// IP address and port that it listens on. Without `tenants` the address must be a loopback one,
-    /// since everybody who reaches it may speak for the default tenant, as a user and as an agent.
+    /// IP address and port that it listens on. Without `tenants` the address must be a loopback
+    /// one, since every client that reaches it may speak for the default tenant, as a user and as
+    /// an agent.
     pub address: String,
     /// Milliseconds that a request waits for its outcome, before the client is told where to ask again.
     #[schemars(range(min = 1, max = 600000))]
@@ -31,32 +32,32 @@ pub struct GatewayConfig {
     /// Most bytes of a request's body, from 1.
     #[schemars(range(min = 1))]
     pub max_body_bytes: usize,
-    /// Minutes before the start whose outcomes are read again, so that a turn that was sent to another copy,
-    /// or before a restart, is answered when it is sent once more.
+    /// Minutes before the start whose outcomes are read again, so that a turn that was sent to
+    /// another copy, or before a restart, is answered when it is repeated.
     pub remember_minutes: u64,
     /// Most outcomes that are remembered, from 1; about 1 KiB each.
     #[schemars(range(min = 1))]
     pub max_outcomes: usize,
     /// Origins, such as `https://shop.example`, whose pages may call the gateway from a browser.
     pub allowed_origins: Vec<String>,
-    /// Whether what a language model is writing is passed on to clients that ask for it, before it is
-    /// committed: `turnstream run` then writes it to the topic `partials`, which the gateway reads. The
-    /// outcome of the turn takes its place, and may have other words or none.
+    /// Whether clients that ask for them get partial responses, before they are committed:
+    /// `turnstream run` then writes them to the topic `partials`, which the gateway reads. The
+    /// outcome of the turn replaces them, and may have other words or none.
     pub partials: bool,
-    /// Whom the gateway calls with what is committed.
+    /// The receiver that the gateway calls with committed events.
     pub webhook: WebhookConfig,
     /// The tenants that may speak, by name, with their tokens; `default` is the tenant of turns that name none.
     pub tenants: BTreeMap<String, TenantConfig>,
 }
 
-/// What a tenant's requests carry as `Authorization: Bearer TOKEN`.
+/// The tokens of a tenant, which its requests carry as `Authorization: Bearer TOKEN`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct TenantConfig {
-    /// The token of front ends, which say what users say; empty: none may.
+    /// The token of front ends, which speak for users; if empty, none may.
     pub token: String,
-    /// The token of agent desks, which may also speak for the other side, take conversations over and release
-    /// them; empty: none may.
+    /// The token of agent desks, which may also speak for the other side, take conversations over
+    /// and release them; if empty, none may.
     pub agent_token: String,
 }
 
@@ -77,16 +78,16 @@ impl Default for GatewayConfig {
     }
 }
 
-/// `[gateway.webhook]`: whom the gateway calls with what is committed.
+/// `[gateway.webhook]`: the receiver that the gateway calls with committed events.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct WebhookConfig {
-    /// Where each event is sent, by POST. Nobody is called where it is not set.
+    /// The address that each event is sent to, by POST. Without it no receiver is called.
     pub url: Option<String>,
     /// The key that events are signed with, which the receiver has too: base64 of at least 24 bytes, with
     /// or without `whsec_` before it. `openssl rand -base64 32` makes one.
     pub secret: String,
-    /// Which events are sent.
+    /// The events that are sent.
     pub events: Vec<WebhookEvent>,
     /// Milliseconds that a call may take, from 1.
     #[schemars(range(min = 1))]
@@ -94,12 +95,13 @@ pub struct WebhookConfig {
     /// Conversations that are served at the same time, 1 to 256; each event of one waits for the one before.
     #[schemars(range(min = 1, max = 256))]
     pub max_conversations: usize,
-    /// Milliseconds between two attempts at most. A receiver that cannot be reached, or answers 408, 425,
-    /// 429 or 500 and above, is called again until it takes the event; any other answer but 2xx refuses it.
+    /// Most milliseconds between two attempts. A receiver that cannot be reached, or answers 408,
+    /// 425, 429 or 500 and above, is called again until it takes the event; any other answer but
+    /// 2xx refuses it.
     pub max_wait_ms: u64,
 }
 
-/// What the gateway calls a receiver for.
+/// An event that the gateway sends to the receiver.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum WebhookEvent {
@@ -134,18 +136,18 @@ impl Default for WebhookConfig {
     }
 }
 
-/// Why nobody can be called so.
+/// Why the configuration of a webhook is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum WebhookRefused {
-    /// The address.
+    /// The address is not valid.
     #[error("`gateway.webhook.url` is no address, such as https://desk.example/events")]
     Url,
-    /// The key.
+    /// The key is not valid.
     #[error(
         "`gateway.webhook.secret` must be base64 of at least 24 bytes; `openssl rand -base64 32` makes one"
     )]
     Secret,
-    /// No events.
+    /// No events are named.
     #[error(
         "`gateway.webhook.events` names none; leave `gateway.webhook.url` out if nobody is to be called"
     )]
@@ -161,11 +163,11 @@ impl WebhookConfig {
         topics
     }
 
-    /// Checks what would otherwise be noticed at the first event, and gives the key; an empty one where nobody
-    /// is called.
+    /// Checks what would otherwise fail at the first event. Returns the key, which is empty if no
+    /// receiver is configured.
     ///
     /// # Errors
-    /// The address or the key are none, or no events are named.
+    /// The address or the key is not valid, or no events are named.
     pub fn check(&self) -> Result<Vec<u8>, WebhookRefused> {
         let Some(url) = &self.url else { return Ok(Vec::new()) };
         let uri: Result<axum::http::Uri, _> = url.parse();
@@ -185,13 +187,13 @@ impl WebhookConfig {
     }
 }
 
-/// Why the gateway cannot be configured so.
+/// Why the configuration of the gateway is refused.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum GatewayRefused {
-    /// The address is none.
+    /// The address is not valid.
     #[error("`{0}` is not an IP address with a port, such as 127.0.0.1:8077")]
     Address(String),
-    /// Everybody could speak.
+    /// Without tokens, every client could speak.
     #[error(
         "{0} can be reached from elsewhere, and no tenant has a token; name `gateway.tenants`, or listen \
          on 127.0.0.1"
@@ -200,23 +202,23 @@ pub enum GatewayRefused {
     /// Two tenants, or the two sides of one, have the same token.
     #[error("tenant `{0}` has a token that is used twice; give each its own")]
     SameToken(String),
-    /// A tenant that nobody can speak for.
+    /// A tenant without a token.
     #[error("tenant `{0}` has neither `token` nor `agent_token`")]
     NoToken(String),
     /// An origin that no browser sends.
     #[error("`{0}` is not an origin, such as https://shop.example")]
     Origin(String),
-    /// Nobody can be called so.
+    /// The configuration of the webhook is refused.
     #[error(transparent)]
     Webhook(#[from] WebhookRefused),
 }
 
 impl GatewayConfig {
-    /// The address to listen on.
+    /// Checks the configuration. Returns the address to listen on.
     ///
     /// # Errors
-    /// If the address is none, the gateway would be open to everybody, tokens do not tell tenants apart, an
-    /// origin is none, or the webhook cannot be called.
+    /// The address is not valid, every client could speak, a token is missing or is used twice, an
+    /// origin is not valid, or the configuration of the webhook is refused.
     pub fn check(&self) -> Result<SocketAddr, GatewayRefused> {
         let address: SocketAddr =
             self.address.parse().map_err(|_| GatewayRefused::Address(self.address.clone()))?;

@@ -1,7 +1,8 @@
-//! What is known of conversations: the latest outcomes, and who waits for the next ones.
+//! Remembers the latest outcomes of conversations, and passes new ones to the requests that wait
+//! for them.
 //!
-//! Bounded by the number of outcomes, the oldest of which are forgotten first, whatever conversation they
-//! are of. Nothing here is more than the log has.
+//! The number of outcomes is bounded: the oldest are forgotten first, in whichever conversation.
+//! Everything here is on the log too.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -14,19 +15,19 @@ use tokio::time::Instant;
 /// Events that a slow reader of a conversation may be behind, before it is cut off.
 const MOST_BEHIND: usize = 256;
 
-/// How much later than the outcome of a repeat that of the first turn may be read, since it is on another
-/// topic. It was committed before.
+/// How long the outcome of the first turn may be read after that of a repeat, since it is on
+/// another topic. It was committed before.
 const FIRST_COMES_WITHIN: Duration = Duration::from_secs(1);
 
 /// A conversation: its tenant and its id.
 pub(crate) type ConversationKey = (String, String);
 
-/// What the agent desks of a tenant listen to.
+/// The key that the agent desks of a tenant listen to.
 pub(crate) fn desks_of(tenant: &str) -> ConversationKey {
     (tenant.to_owned(), String::new())
 }
 
-/// What became of a turn, or of a conversation.
+/// The kind of an event about a turn or a conversation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum EventKind {
     /// The turn was answered.
@@ -72,7 +73,7 @@ pub(crate) struct ConversationEvent {
 }
 
 impl ConversationEvent {
-    /// The event as one line of JSON, for who gets nothing beside it.
+    /// The event as one line of JSON, for transports that carry nothing beside it.
     pub(crate) fn enveloped(&self) -> String {
         let Self { id, kind, json, .. } = self;
         format!("{{\"id\":\"{id}\",\"type\":\"{}\",\"data\":{json}}}", kind.name())
@@ -84,7 +85,7 @@ impl ConversationEvent {
     }
 }
 
-/// The conversations.
+/// The remembered conversations.
 pub(crate) struct KnownConversations {
     state: Mutex<KnownState>,
     most: usize,
@@ -93,10 +94,10 @@ pub(crate) struct KnownConversations {
 #[derive(Default)]
 struct KnownState {
     conversations: HashMap<ConversationKey, KnownConversation>,
-    /// The conversation of each thing that is remembered, oldest first.
+    /// The conversation of each remembered item, oldest first.
     order: VecDeque<ConversationKey>,
-    /// Of the conversations that somebody listens to: each takes the room of all events that one may be
-    /// behind.
+    /// The conversations that have listeners: each takes the memory of all events that a listener
+    /// may be behind.
     listened: HashMap<ConversationKey, broadcast::Sender<ConversationEvent>>,
     waiting: WaitingUsers,
 }
@@ -127,23 +128,23 @@ impl WaitingUsers {
     }
 }
 
-/// What is remembered of a conversation, oldest first; never empty.
+/// The remembered items of a conversation, oldest first; never empty.
 #[derive(Default)]
 struct KnownConversation(VecDeque<RememberedItem>);
 
-/// Hears what is committed in a conversation.
+/// Receives the events of a conversation.
 pub(crate) struct ConversationListener {
     conversations: Arc<KnownConversations>,
     key: ConversationKey,
-    /// `None` only while it is dropped.
+    /// `None` only during the drop.
     events: Option<broadcast::Receiver<ConversationEvent>>,
 }
 
 impl ConversationListener {
-    /// The next event, whenever it comes.
+    /// Returns the next event, whenever it comes.
     ///
     /// # Errors
-    /// It is too far behind.
+    /// The listener is too far behind.
     pub(crate) async fn next(&mut self) -> Result<ConversationEvent, RecvError> {
         match &mut self.events {
             Some(events) => events.recv().await,
@@ -162,7 +163,7 @@ impl Drop for ConversationListener {
     }
 }
 
-/// What is remembered of a conversation.
+/// A remembered item of a conversation.
 enum RememberedItem {
     Event(ConversationEvent),
     /// This turn was written through this gateway.
@@ -170,12 +171,12 @@ enum RememberedItem {
 }
 
 impl KnownConversations {
-    /// Remembers so many things at most.
+    /// Remembers at most `most` items.
     pub(crate) fn new(most: usize) -> Self {
         Self { state: Mutex::default(), most: most.max(1) }
     }
 
-    /// Takes note of a record that is older than what is remembered: only of whose users wait.
+    /// Notes a record that is too old to be remembered: only whether the user waits.
     pub(crate) fn note_old(&self, key: &ConversationKey, event: &ConversationEvent) {
         self.lock().waiting.note(key, event, self.most);
     }
@@ -188,20 +189,20 @@ impl KnownConversations {
         of_tenant.map(|(_, event)| Arc::clone(&event.json)).collect()
     }
 
-    /// Passes what is being written to those who listen, unless the turn has an outcome.
+    /// Passes a partial response to the listeners, unless the turn has an outcome.
     pub(crate) fn pass_on(&self, key: &ConversationKey, partial: ConversationEvent) {
         let state = self.lock();
         let Some(listened) = state.listened.get(key) else { return };
         let turn_id = partial.turn_id.as_deref().unwrap_or_default();
         let of = state.conversations.get(key);
         if of.is_none_or(|of| of.is_open(turn_id) || of.outcome(turn_id).is_none()) {
-            // Those who listened may be going just now.
+            // Ignore the error: the listeners may be leaving.
             let _ = listened.send(partial);
         }
     }
 
-    /// Takes note of a record, and passes it to those who wait. A change of hands is also heard by who listens
-    /// to the conversation without an id, which is none.
+    /// Remembers a record, and passes it to the listeners. A change of hands also goes to the
+    /// tenant's agent desks, which listen under an empty conversation id.
     pub(crate) fn note(&self, key: ConversationKey, event: ConversationEvent) {
         let mut state = self.lock();
         state.waiting.note(&key, &event, self.most);
@@ -216,7 +217,7 @@ impl KnownConversations {
         state.remember(key, RememberedItem::Event(event), self.most);
     }
 
-    /// Takes note that a turn is about to be written; `false` if it was, and has no outcome yet.
+    /// Notes that a turn is about to be written. Returns `false` if it was, and has no outcome yet.
     pub(crate) fn write(&self, key: &ConversationKey, turn_id: &str) -> bool {
         let mut state = self.lock();
         let is_open = state.conversations.get(key).is_some_and(|of| of.is_open(turn_id));
@@ -226,7 +227,7 @@ impl KnownConversations {
         !is_open
     }
 
-    /// Takes back that a turn was written.
+    /// Undoes the note that a turn was written.
     pub(crate) fn unwrite(&self, key: &ConversationKey, turn_id: &str) {
         if let Some(of) = self.lock().conversations.get_mut(key) {
             of.0.iter_mut().for_each(|it| {
@@ -237,8 +238,8 @@ impl KnownConversations {
         }
     }
 
-    /// What is known of a turn: its outcome, that of a repeat only if there is no other. `None` too if it was
-    /// written since and has no outcome yet.
+    /// Returns the outcome of a turn; that of a repeat only if there is no other. `None` also if
+    /// the turn was written since and has no outcome yet.
     pub(crate) fn outcome(
         &self,
         key: &ConversationKey,
@@ -254,8 +255,8 @@ impl KnownConversations {
         self.lock().conversations.get(key).is_some_and(|of| of.is_open(turn_id))
     }
 
-    /// Listens to a conversation: the events behind the one with this id, if it is remembered, and those to
-    /// come.
+    /// Listens to a conversation. Also returns the events after the one with this id, if it is
+    /// remembered.
     pub(crate) fn listen(
         self: &Arc<Self>,
         key: &ConversationKey,
@@ -265,7 +266,7 @@ impl KnownConversations {
         let remembered = state.conversations.get(key).into_iter().flat_map(|of| &of.0);
         let events = remembered.filter_map(RememberedItem::event);
         let mut behind = events.skip_while(|event| after != Some(event.id.as_str()));
-        // The one that was seen.
+        // Skip the event that the reader has seen.
         behind.next();
         let missed = behind.cloned().collect();
         let listened = state.listened.entry(key.clone());
@@ -284,7 +285,7 @@ impl KnownConversations {
         let (_, mut events) = self.listen(key, None);
         let deadline = Instant::now() + most;
         let mut repeated = None;
-        // Whatever came before is remembered, and what comes from here on is heard.
+        // Earlier events are remembered, and later ones are heard.
         let mut known = self.outcome(key, turn_id);
         loop {
             match known {
@@ -297,7 +298,7 @@ impl KnownConversations {
             let until = repeated.as_ref().map_or(deadline, |(_, until)| *until);
             known = match tokio::time::timeout_at(until, events.next()).await {
                 Ok(Ok(event)) => Some(event).filter(|event| event.is_outcome_of(turn_id)),
-                // So much was said meanwhile that it may have been among it.
+                // The outcome may be among the events that were missed.
                 Ok(Err(RecvError::Lagged(_))) => self.outcome(key, turn_id),
                 Ok(Err(RecvError::Closed)) => return None,
                 Err(_) => return repeated.map(|(repeated, _)| repeated),

@@ -1,4 +1,4 @@
-//! What happens in a conversation, as server-sent events.
+//! Streams the events of a conversation as server-sent events.
 
 use std::convert::Infallible;
 use std::future::ready;
@@ -19,21 +19,21 @@ use crate::conversations::{ConversationEvent, ConversationKey, EventKind, desks_
 use crate::failure::{RequestFailure, answer};
 use crate::turns::Gateway;
 
-/// How often a silent stream says that it is there, so that nothing between takes it for dead.
+/// How often a silent stream sends a sign of life, so that nothing between takes it for dead.
 pub(crate) const SIGN_OF_LIFE: Duration = Duration::from_secs(15);
 
-/// What a reader of events asks for.
+/// The query of a reader of events.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub(crate) struct EventsQuery {
-    /// Also for what a language model is writing, before it is committed.
+    /// Whether to send partial responses too, before they are committed.
     pub(crate) partials: bool,
-    /// For what came behind the event with this id.
+    /// The id of the event after which to begin.
     pub(crate) after: Option<String>,
 }
 
-/// `GET /v1/conversations/{id}/events`: what is committed from now on, or behind `Last-Event-ID`. A
-/// reader that is too slow is cut off, and may come again with the last id that it saw.
+/// `GET /v1/conversations/{id}/events`: what is committed from now on, or after `Last-Event-ID`. A
+/// reader that is too slow is cut off, and may return with the last id that it saw.
 pub(crate) async fn get(
     State(gateway): State<Arc<Gateway>>,
     Path(conversation): Path<String>,
@@ -41,7 +41,7 @@ pub(crate) async fn get(
     headers: HeaderMap,
 ) -> Result<Response, RequestFailure> {
     let admitted = gateway.access.admit(&headers)?;
-    // A client that comes again has it from the stream, and the query from its first request.
+    // A client that reconnects has the header from the stream, and `after` from its first request.
     let seen = headers.get("last-event-id").and_then(|id| id.to_str().ok());
     let key = (admitted.caller.tenant.clone(), conversation);
     Ok(streamed(&gateway, admitted, &key, seen.or(after.as_deref()), partials))
@@ -95,7 +95,7 @@ fn streamed(
 
 fn sse(event: &ConversationEvent) -> Sse {
     let told = match event.kind {
-        // Nothing can be read on behind what is not kept.
+        // A reader cannot resume after an event that is not kept.
         EventKind::Partial => Sse::default(),
         _ => Sse::default().id(&event.id),
     };

@@ -1,4 +1,4 @@
-//! What a request is answered with that cannot be served.
+//! The answers to requests that cannot be served.
 
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
@@ -38,7 +38,7 @@ impl RequestFailure {
         }
     }
 
-    /// As clients of OpenAI's interface expect it, and fit for all others.
+    /// The body in the form that clients of OpenAI's interface expect; it fits all others too.
     pub(crate) fn body(&self) -> Value {
         let kind = match self.status() {
             status if status.is_server_error() => "server_error",

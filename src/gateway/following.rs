@@ -1,4 +1,4 @@
-//! Reads the committed outcomes from the log, and makes events of them.
+//! Reads the committed outcomes from the log, and converts them to events.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::Sender;
@@ -11,11 +11,11 @@ use turnstream_schemas::{Directive, Turn, TurnsRecord};
 use crate::access::DEFAULT_TENANT;
 use crate::conversations::{ConversationEvent, ConversationKey, EventKind, KnownConversations};
 
-/// How long a reader waits for records before it looks whether it is to stop.
+/// How long a reader waits for records before it checks whether to stop.
 const WAIT: Duration = Duration::from_millis(100);
 
-/// Reads a topic of outcomes until `stop` is set; what is older than `since_ms` is not remembered. Drops `behind` once it has read what was committed at
-/// its start.
+/// Reads a topic of outcomes until `stop` is set. Does not remember records older than `since_ms`.
+/// Drops `behind` once it has read what was committed at its start.
 ///
 /// # Errors
 /// The log refuses, or the client cannot go on.
@@ -51,7 +51,7 @@ pub(crate) fn follow(
     Ok(())
 }
 
-/// What a record says of a conversation; `None` if it names none.
+/// Converts a record to an event; `None` if it names no conversation.
 pub(crate) fn event(topic: Topic, record: &Record) -> Option<(ConversationKey, ConversationEvent)> {
     let (kind, value) = match topic {
         Topic::DeadLetters => (EventKind::DeadLetter, letter(record)?),
@@ -88,7 +88,7 @@ pub(crate) fn event(topic: Topic, record: &Record) -> Option<(ConversationKey, C
     ))
 }
 
-/// A dead letter without its bytes; `None` if these name no conversation.
+/// Returns a dead letter without its bytes; `None` if these name no conversation.
 fn letter(record: &Record) -> Option<Map<String, Value>> {
     let Record { key, value, headers, .. } = record;
     let letter = letters::decode(key.as_deref(), value.as_deref(), headers).ok()?;

@@ -1,4 +1,4 @@
-//! The gateway: HTTP in front of the topics, for whoever does not speak Kafka.
+//! The gateway: HTTP in front of the topics, for clients that do not speak Kafka.
 //!
 //! ```text
 //!  POST turn ──▶ access ──▶ writing ──▶ turns ─ ─ ─ ▶ turnstream run
@@ -9,12 +9,12 @@
 //! ```
 //!
 //! It is a process of its own beside the engine, with as many copies as wanted: none of them keeps
-//! anything that the log does not have. A copy reads all committed outcomes of the last minutes, so that a
-//! client may ask any of them, and may send a turn again to another. What makes a turn count once is its id,
-//! which the engine remembers.
+//! anything that the log does not have. Each copy reads all committed outcomes of the last minutes,
+//! so that a client may ask any of them, and may send a turn again to another. A turn counts once
+//! because of its id, which the engine remembers.
 //!
 //! Reading order is the order of a request: [`server`], `access`, `turns` and `chat`, `writing`,
-//! `conversations`, `following`, `events` and `socket`; and `webhook`, which calls others.
+//! `conversations`, `following`, `events` and `socket`; and `webhook`, which calls a receiver.
 
 mod access;
 mod chat;

@@ -1,4 +1,4 @@
-//! The gateway as a process: its threads, its routes and its end.
+//! Runs the gateway as a process: its threads, its routes and its end.
 
 use std::future::poll_fn;
 use std::sync::Arc;
@@ -31,30 +31,30 @@ use crate::webhook::Webhook;
 use crate::writing::{OpenWriter, TurnWriting, write_all};
 use crate::{chat, events, socket};
 
-/// How often the server looks whether it is to stop.
+/// How often the server checks whether to stop.
 const LOOK: Duration = Duration::from_millis(100);
 
 /// The gateway's side of the log.
 pub struct GatewayTopics {
-    /// The topics of outcomes, from `since_ms` on, the whole topic of conversations, and the topic of partial
-    /// responses from now on, where they are passed on.
+    /// The topics of outcomes, from `since_ms` on, the whole topic of conversations, and the topic
+    /// of partial responses from now on, if they are passed on.
     pub outcomes: Vec<(Topic, Box<dyn Follower>)>,
-    /// The log's time from which on outcomes are remembered, in milliseconds since 1970.
+    /// The time on the log from which outcomes are remembered, in milliseconds since 1970.
     pub since_ms: i64,
     /// Opens the topic of turns to write to it.
     pub turns: Box<dyn Fn() -> Result<Box<dyn Writer>, LogError> + Send>,
-    /// What the webhook is called with, where one is configured.
+    /// The events for the webhook, if one is configured.
     pub webhook: Option<Box<dyn Delivery>>,
     /// How clients place keys on partitions.
     pub partitioner: Partitioner,
-    /// What a scope is.
+    /// The kind of scopes.
     pub scope: ScopeKind,
 }
 
 /// Why the gateway does not serve.
 #[derive(Debug, thiserror::Error)]
 pub enum GatewayError {
-    /// Its configuration.
+    /// The configuration is refused.
     #[error("gateway: {0}")]
     Config(#[from] GatewayRefused),
     /// The address cannot be bound, or no thread started.
@@ -65,12 +65,12 @@ pub enum GatewayError {
         /// The error of the system.
         source: std::io::Error,
     },
-    /// The log.
+    /// The log fails.
     #[error(transparent)]
     Log(#[from] LogError),
 }
 
-/// Serves until `stop` is set; calls `ready` with the bound address once it does.
+/// Serves until `stop` is set. Calls `ready` with the bound address once it serves.
 ///
 /// # Errors
 /// [`GatewayError`], also if a reader of the log ends while it serves.
@@ -109,7 +109,7 @@ pub fn serve(
         let stop = Arc::clone(stop);
         std::thread::spawn(move || called.run(source, &stop))
     }));
-    // Otherwise a turn that was answered before could seem new. Ends too if a reader does.
+    // Before that, a turn that was answered could seem new. The wait also ends if a reader does.
     let _: Result<(), _> = caught_up.recv();
     let (sender, records) = channel();
     let writing =
@@ -127,7 +127,7 @@ pub fn serve(
         ready(address);
         let over = async {
             let mut look = tokio::time::interval(LOOK);
-            // A reader that ended has something to say.
+            // A reader ends early only on an error.
             let is_over =
                 || stop.load(Ordering::Relaxed) || readers.iter().any(JoinHandle::is_finished);
             poll_fn(|context| match is_over() {
@@ -146,7 +146,8 @@ pub fn serve(
         }
     });
     stop.store(true, Ordering::Relaxed);
-    // What waits for outcomes is gone with the runtime, and so is the last sender.
+    // Drops the requests that wait for outcomes, and with them the last sender, which ends
+    // `writing`.
     drop(runtime);
     let mut ended = Ok(());
     for reader in readers {
@@ -158,7 +159,7 @@ pub fn serve(
     Ok(ended?)
 }
 
-/// The requests, as OpenAPI describes them.
+/// The description of the requests as OpenAPI.
 const DESCRIPTION: &str = include_str!("openapi.json");
 
 async fn described() -> impl IntoResponse {

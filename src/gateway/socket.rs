@@ -1,4 +1,4 @@
-//! A conversation over one WebSocket: turns in, events out, for chat widgets.
+//! Serves a conversation over one WebSocket: turns in, events out, for chat widgets.
 
 use std::sync::Arc;
 
@@ -18,12 +18,12 @@ use crate::events::{EventsQuery, SIGN_OF_LIFE};
 use crate::failure::RequestFailure;
 use crate::turns::{Gateway, turn};
 
-/// The protocol that is spoken over the socket, where a client names some.
+/// The protocol of the socket, for clients that name protocols.
 const PROTOCOL: &str = "turnstream.v1";
 
-/// `GET /v1/conversations/{id}/socket`: every text that the client sends is a turn; the gateway answers `taken`
-/// or `refused`, and says what is committed, from now on or behind the event `after`. A reader that is too slow is
-/// cut off, and may come again.
+/// `GET /v1/conversations/{id}/socket`: every text that the client sends is a turn. The gateway
+/// answers `taken` or `refused`, and sends what is committed, from now on or after the event
+/// `after`. A reader that is too slow is cut off, and may come again.
 pub(crate) async fn get(
     State(gateway): State<Arc<Gateway>>,
     Path(conversation): Path<String>,
@@ -40,14 +40,14 @@ pub(crate) async fn get(
     }))
 }
 
-/// A socket whose other end must take what it is sent, and be heard of.
+/// A socket whose client must take what it is sent, and give signs of life.
 struct Lively {
     socket: WebSocket,
-    /// Whether nothing came since the last sign of life was asked for.
+    /// Whether nothing came since the last ping.
     is_silent: bool,
 }
 
-/// The other end is gone, or does not read.
+/// The client is gone, or does not read.
 struct Gone;
 
 impl Lively {
@@ -58,7 +58,7 @@ impl Lively {
         }
     }
 
-    /// The next turn's text; `None` for what is none.
+    /// Returns the text of the next turn; `None` for a message that is not a turn.
     async fn next(&mut self) -> Result<Option<Bytes>, Gone> {
         let message = self.socket.recv().await;
         self.is_silent = false;
@@ -94,7 +94,7 @@ async fn talk(
     }
     let mut life: Interval = interval(SIGN_OF_LIFE);
     life.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    // One turn after the other, in the order in which they were sent.
+    // Takes one turn after the other, in the order in which they were sent.
     let mut writing = None;
     loop {
         let done = tokio::select! {
@@ -122,8 +122,8 @@ async fn talk(
     }
 }
 
-/// Writes a turn, and says what became of that: `taken`, once it is on the log; its outcome, if it has one; or
-/// `refused`, with the status that a request would be answered with.
+/// Writes a turn, and returns the answer: `taken` once it is on the log; its outcome, if it has
+/// one; or `refused`, with the status that an HTTP request would get.
 async fn take(
     gateway: &Arc<Gateway>,
     admitted: &AdmittedCaller,

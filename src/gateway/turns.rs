@@ -1,4 +1,4 @@
-//! Turns and directives by HTTP: a client sends one, and gets its outcome.
+//! Takes turns and directives by HTTP: a client sends one, and gets its outcome.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,7 +17,7 @@ use crate::conversations::{ConversationEvent, ConversationKey, EventKind, KnownC
 use crate::failure::{RequestFailure, answer};
 use crate::writing::TurnWriting;
 
-/// What all requests share.
+/// The state that all requests share.
 pub(crate) struct Gateway {
     pub(crate) access: Access,
     pub(crate) conversations: Arc<KnownConversations>,
@@ -28,7 +28,7 @@ pub(crate) struct Gateway {
     pub(crate) max_body_bytes: usize,
 }
 
-/// A record that is to have an outcome.
+/// A record to write, which is to have an outcome.
 #[derive(Clone)]
 pub(crate) struct SentRecord {
     pub(crate) conversation: ConversationKey,
@@ -52,7 +52,8 @@ impl Gateway {
         Ok(outcome_or_place(outcome, sent))
     }
 
-    /// [Writes](Self::write) the record, and waits for its outcome. `None` if that does not come in time.
+    /// [Writes](Self::write) the record, and waits for its outcome. `None` if it does not come in
+    /// time.
     ///
     /// # Errors
     /// The log does not take the record.
@@ -67,7 +68,7 @@ impl Gateway {
         }
     }
 
-    /// Writes the record, unless it was written or has an outcome, which it returns.
+    /// Writes the record, unless it was written already or has an outcome. Returns the outcome.
     ///
     /// # Errors
     /// The log does not take the record.
@@ -77,13 +78,13 @@ impl Gateway {
     ) -> Result<Option<ConversationEvent>, RequestFailure> {
         let SentRecord { conversation, turn_id, .. } = sent;
         let known = self.conversations.outcome(conversation, turn_id);
-        // What could not be served may be sent again under the same id.
+        // A turn that could not be served may be sent again under the same id.
         if let Some(known) = known.filter(|known| known.kind != EventKind::DeadLetter) {
             return Ok(Some(known));
         }
         if self.conversations.write(conversation, turn_id) {
-            // A client that goes away ends its own request. Whether the turn was written must be learned all
-            // the same, or it would seem to be written for ever.
+            // A client that goes away ends its own request. The task learns all the same whether
+            // the turn was written; otherwise the turn would count as written for ever.
             let (gateway, sent) = (Arc::clone(self), sent.clone());
             let written = tokio::spawn(async move {
                 let written = gateway.writing.write(&sent.log_key, sent.value).await;
@@ -97,10 +98,10 @@ impl Gateway {
         Ok(None)
     }
 
-    /// A turn as the log gets it, for this caller. It gets an id, if it has none.
+    /// Converts a turn of this caller to the record for the log. Gives it an id, if it has none.
     ///
     /// # Errors
-    /// The caller may not speak so, or the turn names no user where users are scopes.
+    /// The caller may not speak for this side, or the turn names no user although users are scopes.
     pub(crate) fn sent(
         &self,
         caller: &Caller,
@@ -153,10 +154,10 @@ pub(crate) async fn post(
     gateway.answer(&sent, &headers).await
 }
 
-/// The turn in a body.
+/// Parses the turn in a body.
 ///
 /// # Errors
-/// It is none.
+/// The body is not a turn.
 pub(crate) fn turn(conversation: &str, body: &[u8]) -> Result<Turn, RequestFailure> {
     let mut value = object(body)?;
     value["conversation_id"] = conversation.into();
@@ -165,7 +166,7 @@ pub(crate) fn turn(conversation: &str, body: &[u8]) -> Result<Turn, RequestFailu
     serde_json::from_value(value).map_err(|error| unfit(&error))
 }
 
-/// Whether the client wants to hear no more than that the turn is on the log (RFC 7240).
+/// Whether the client wants to hear only that the turn is on the log (RFC 7240).
 fn waits_not(headers: &HeaderMap) -> bool {
     let wishes = headers.get_all("prefer").iter().filter_map(|wish| wish.to_str().ok());
     wishes.flat_map(|wish| wish.split([',', ';'])).any(|wish| wish.trim() == "respond-async")
@@ -200,14 +201,14 @@ pub(crate) async fn direct(
     let value = serde_json::to_string(&directive).map_err(|error| unfit(&error))?;
     let sent = gateway.of(caller, (conversation, user), turn_id, value)?;
     if gateway.scope == ScopeKind::User {
-        // A directive about a user names no conversation, so its outcome is heard in none.
+        // A directive about a user names no conversation, so no conversation hears its outcome.
         gateway.writing.write(&sent.log_key, sent.value.clone()).await?;
         return Ok(outcome_or_place(None, &sent));
     }
     gateway.answer(&sent, &headers).await
 }
 
-/// `GET /v1/conversations/{id}/turns/{turn}`: what became of a turn.
+/// `GET /v1/conversations/{id}/turns/{turn}`: the outcome of a turn.
 pub(crate) async fn get(
     State(gateway): State<Arc<Gateway>>,
     Path((conversation, turn_id)): Path<(String, String)>,
@@ -223,7 +224,7 @@ pub(crate) async fn get(
     Ok(outcome_or_place(outcome, &SentRecord { conversation: key, turn_id, log_key, value }))
 }
 
-/// The outcome, or the place to ask for it.
+/// Answers with the outcome, or the place to ask for it.
 fn outcome_or_place(outcome: Option<ConversationEvent>, sent: &SentRecord) -> Response {
     let Some(event) = outcome else {
         let SentRecord { conversation: (_, conversation), turn_id, .. } = sent;
@@ -243,7 +244,7 @@ fn outcome_or_place(outcome: Option<ConversationEvent>, sent: &SentRecord) -> Re
     (status, [(header::CONTENT_TYPE, "application/json")], event.json.to_string()).into_response()
 }
 
-/// A segment of a path.
+/// Escapes a segment of a path.
 fn escaped(id: &str) -> String {
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-._~".contains(&byte);
     let escape = |byte: u8| match plain(byte) {
@@ -253,7 +254,7 @@ fn escaped(id: &str) -> String {
     id.bytes().map(escape).collect()
 }
 
-/// `default` is written as no tenant, like the turns of all other clients.
+/// The tenant in a record: none for `default`, as in the turns of all other clients.
 fn tenant_of(caller: &Caller) -> Option<TenantId> {
     Some(TenantId(caller.tenant.clone())).filter(|tenant| tenant.as_str() != DEFAULT_TENANT)
 }
@@ -282,7 +283,7 @@ pub(crate) mod testing {
     use crate::config::GatewayConfig;
     use crate::writing::ToWrite;
 
-    /// A gateway that waits for nothing, and what is to be written.
+    /// A gateway that does not wait, and the receiver of what is to be written.
     pub(crate) fn gateway(config: &GatewayConfig) -> (Arc<Gateway>, Receiver<ToWrite>) {
         let (sender, records) = std::sync::mpsc::channel();
         let gateway = Gateway {
@@ -302,7 +303,8 @@ mod tests {
     use super::*;
     use crate::config::GatewayConfig;
 
-    /// A client goes away while the log is. Its turn is not taken for written, and the next try writes it.
+    /// A client goes away while the log is away. Its turn does not count as written, and the next
+    /// try writes it.
     #[test]
     fn a_turn_whose_client_went_away_can_be_sent_again() {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();

@@ -1,9 +1,11 @@
-//! Calls a front end or an agent desk with what is committed: each event at least once, those of a
-//! conversation in their order, signed as [Standard Webhooks](https://www.standardwebhooks.com) has it.
+//! Calls a front end or an agent desk with committed events: each at least once, those of a
+//! conversation in their order, signed as [Standard Webhooks](https://www.standardwebhooks.com)
+//! defines.
 //!
-//! Events come from a group of its own, so that copies of the gateway share them. Some are read together; each
-//! conversation's go out one after the other, and several conversations' side by side. Only when all have gone
-//! is the position committed, so an event may come twice after a crash, under the same id.
+//! A group of its own reads the events, so that copies of the gateway share them. Several are read
+//! together: those of one conversation are sent one after the other, those of several conversations
+//! side by side. The position is committed only when all were sent, so an event may come twice
+//! after a crash, under the same id.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -22,9 +24,9 @@ use crate::config::{WebhookConfig, WebhookRefused};
 use crate::conversations::{ConversationEvent, ConversationKey};
 use crate::following::event;
 
-/// How long the log is waited for before it is looked whether to stop.
+/// How long a poll of the log waits before it checks whether to stop.
 const WAIT: Duration = Duration::from_millis(100);
-/// How often the membership of the group is looked after while events go out.
+/// How often the membership of the group is maintained while events are sent.
 const HOLD: Duration = Duration::from_millis(5);
 /// The wait before the second attempt; it doubles with each further one.
 const FIRST_WAIT: Duration = Duration::from_millis(500);
@@ -37,17 +39,17 @@ pub(crate) struct Webhook {
     max_wait: Duration,
 }
 
-/// What became of a call.
+/// The result of a call.
 enum Called {
     Taken,
-    /// It will not be taken.
+    /// The receiver will not take the event.
     Refused(String),
-    /// It may be taken later, after so long at least.
+    /// The receiver may take the event later, after this time at least.
     Again(String, Option<Duration>),
 }
 
 impl Webhook {
-    /// `None` where nobody is called.
+    /// Returns `None` if no receiver is configured.
     ///
     /// # Errors
     /// As [`WebhookConfig::check`].
@@ -56,7 +58,7 @@ impl Webhook {
         let agent = Agent::config_builder()
             .timeout_global(Some(Duration::from_millis(config.timeout_ms)))
             .http_status_as_error(false)
-            // A signed event is for the one that it was signed for.
+            // An event is signed for this receiver, and must not reach another.
             .max_redirects(0)
             .max_redirects_will_error(false)
             .user_agent(concat!("turnstream/", env!("CARGO_PKG_VERSION")))
@@ -67,7 +69,7 @@ impl Webhook {
         Ok(Some(Self { agent, url: url.clone(), key, max_conversations, max_wait }))
     }
 
-    /// Calls with every event until `stop` is set.
+    /// Calls the receiver with every event until `stop` is set.
     ///
     /// # Errors
     /// The log refuses, or the client cannot go on.
@@ -85,7 +87,8 @@ impl Webhook {
         Ok(())
     }
 
-    /// Calls with what these records say. `false` if it was stopped before the end: all of it then comes again.
+    /// Calls the receiver with the events of these records. Returns `false` if it was stopped
+    /// before the end: all of them then come again.
     fn deliver_all(
         &self,
         source: &mut dyn Delivery,
@@ -115,7 +118,8 @@ impl Webhook {
         })
     }
 
-    /// Calls with an event until it is taken or refused. `false` if it was told to give up.
+    /// Calls the receiver until it takes or refuses an event. Returns `false` if it was told to
+    /// give up.
     fn deliver(&self, event: &ConversationEvent, is_over: &dyn Fn() -> bool) -> bool {
         let mut wait = FIRST_WAIT;
         for attempt in 1_u64.. {
@@ -171,7 +175,7 @@ impl Webhook {
     }
 }
 
-/// The events of each conversation in their order; what names no conversation is left out.
+/// Groups the events by conversation, in their order. Leaves out records that name no conversation.
 fn by_conversation(records: &[(Topic, Record)]) -> Vec<Vec<ConversationEvent>> {
     let mut places: HashMap<ConversationKey, usize> = HashMap::new();
     let mut conversations: Vec<Vec<ConversationEvent>> = Vec::new();

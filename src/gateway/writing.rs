@@ -1,6 +1,6 @@
 //! Writes turns and directives to the log, many at a time, each acknowledged.
 //!
-//! A thread of its own has the log's writer, which blocks. Whatever waits is written together.
+//! A thread of its own owns the log's writer, which blocks. It writes all waiting records together.
 
 use std::sync::mpsc::{Receiver, Sender};
 
@@ -21,18 +21,18 @@ pub(crate) type OpenWriter = Box<dyn Fn() -> Result<Box<dyn Writer>, LogError> +
 pub(crate) struct ToWrite {
     key: String,
     value: String,
-    /// Learns whether it is on the log.
+    /// Receives whether the record is on the log.
     written: oneshot::Sender<bool>,
 }
 
 #[cfg(test)]
 impl ToWrite {
-    /// What is to be written.
+    /// The value to write.
     pub(crate) fn value(&self) -> &str {
         &self.value
     }
 
-    /// Says whether it was.
+    /// Reports whether the record was written.
     pub(crate) fn acknowledge(self, is_written: bool) {
         self.written.send(is_written).unwrap();
     }
@@ -46,7 +46,8 @@ impl TurnWriting {
     /// Writes a record, and returns once it is certain to be on the log.
     ///
     /// # Errors
-    /// It may not be there. It may be there all the same, so it must be sent again with the same turn id.
+    /// The record may not be on the log. It may be there all the same, so it must be sent again
+    /// with the same turn id.
     pub(crate) async fn write(&self, key: &str, value: String) -> Result<(), RequestFailure> {
         let (written, is_written) = oneshot::channel();
         let record = ToWrite { key: key.to_owned(), value, written };
@@ -58,8 +59,8 @@ impl TurnWriting {
     }
 }
 
-/// Writes what comes until nobody can send any more. A writer that failed is opened anew for what comes
-/// next.
+/// Writes records until all senders are gone. If a writer fails, opens a new one for the next
+/// records.
 pub(crate) fn write_all(
     records: &Receiver<ToWrite>,
     mut writer: Option<Box<dyn Writer>>,
@@ -86,7 +87,7 @@ pub(crate) fn write_all(
             }
         };
         for record in together {
-            // Who sent it may have gone.
+            // The request may be gone.
             let _ = record.written.send(is_written);
         }
     }

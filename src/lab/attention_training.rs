@@ -58,7 +58,7 @@ pub struct Trained {
 }
 
 impl Trained {
-    /// The attention, in the form that `integration` uses.
+    /// Returns the attention, in the form that `integration` uses.
     pub fn attention(&self) -> Attention {
         Attention::trained(self.words, self.words_alone, self.matrix.clone())
     }
@@ -170,7 +170,7 @@ impl Batch {
         })
     }
 
-    /// The mean loss over the questions.
+    /// Returns the mean loss over the questions.
     fn loss(&self, matrix: &Tensor, words: &Tensor) -> Result<Tensor> {
         let asked = self.queries.matmul(matrix)?.unsqueeze(1)?;
         let meaning = asked.matmul(&self.texts)?.squeeze(1)?;
@@ -181,7 +181,7 @@ impl Batch {
     }
 }
 
-/// A text's vector; zeros if the encoder knows no word of it.
+/// Returns a text's vector; zeros if the encoder knows no word of it.
 fn vector(text: &Compared, dimensions: usize) -> Vec<f32> {
     match text.vector() {
         [] => vec![0.0; dimensions],

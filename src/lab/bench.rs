@@ -13,7 +13,7 @@ pub const FACTS: &str = include_str!("bench/facts.txt");
 /// Utterances, one a line.
 pub const UTTERANCES: &str = include_str!("bench/utterances.txt");
 
-/// How the encoder is called.
+/// The load on the encoder.
 #[derive(Clone, Copy, Debug)]
 pub struct Load {
     /// Threads that call the encoder in parallel, from 1.

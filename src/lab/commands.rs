@@ -21,7 +21,7 @@ pub mod train;
 pub struct Cli {
     #[command(flatten)]
     logging: LogOptions,
-    /// What is done.
+    /// The command.
     #[command(subcommand)]
     pub command: Command,
 }

@@ -179,8 +179,8 @@ fn told(
     Ok(vectors)
 }
 
-/// The `to` directions in which vectors of `from` numbers vary most, one a column, and the share of
-/// the variance (about zero) that they keep.
+/// Returns the `to` directions in which vectors of `from` numbers vary most, one per column, and
+/// the share of the variance (about zero) that they keep.
 fn principal_axes(vectors: &[f32], from: usize, to: usize) -> (DMatrix<f32>, f64) {
     let matrix = DMatrix::from_column_slice(from, vectors.len() / from, vectors);
     let covariance = (&matrix * matrix.transpose()).map(f64::from);

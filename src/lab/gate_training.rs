@@ -202,7 +202,7 @@ impl Trainer {
         Ok(())
     }
 
-    /// The state, for saving between passes.
+    /// Returns the state, for saving between passes.
     pub fn state(&self) -> &State {
         &self.state
     }
@@ -245,7 +245,7 @@ impl Trainer {
         Ok(())
     }
 
-    /// The steps of a pass, as (lesson, index) of examples.
+    /// Draws the steps of a pass, as (lesson, index) of examples.
     fn batches(&self, epoch: u32) -> Batches {
         let mut random = fastrand::Rng::with_seed(self.options.seed ^ (u64::from(epoch) << 32));
         let mut drawn = Vec::new();
@@ -264,7 +264,7 @@ impl Trainer {
         Batches::draw(drawn, self.options.batch, length, &mut random)
     }
 
-    /// The gradients and the mean loss of one step. The turns are divided among the threads.
+    /// Computes the gradients and the mean loss of one step. Threads share the turns.
     fn gradients(
         &self,
         batch: &[(usize, usize)],
@@ -299,7 +299,8 @@ impl Trainer {
         Ok((gradients, loss))
     }
 
-    /// The gradients of some examples from a batch of `of`, and their part of its mean loss.
+    /// Computes the gradients of some examples from a batch of `of`, and their part of its mean
+    /// loss.
     fn backward(
         &self,
         examples: &[&ClassExample],
@@ -349,14 +350,14 @@ impl Trainer {
         (likelihood * wanted)?.sum_all()? * (-1.0 / of as f64)
     }
 
-    /// The output columns of a definition.
+    /// Returns the output columns of a definition.
     fn columns(&self, definition: usize) -> std::ops::Range<usize> {
         let before = self.card.definitions[..definition].iter();
         let from: usize = before.map(|definition| definition.classes.len()).sum();
         from..from + self.card.definitions[definition].classes.len()
     }
 
-    /// The network with these parameters, and the parameters as variables.
+    /// Makes the network with these parameters, and the parameters as variables.
     fn network(
         &self,
         values: &state::Values,
@@ -371,14 +372,14 @@ impl Trainer {
         Ok((Network::new(self.card.shape.clone(), tensors, self.table.clone()), variables))
     }
 
-    /// The mean area under the ROC curve on the definitions' development splits.
+    /// Computes the mean area under the ROC curve on the definitions' development splits.
     fn develop(&self) -> candle_core::Result<f64> {
         let told = self.scores(self.state.values())?;
         let areas: Vec<f64> = told.iter().map(|told| figures(told, 0.5).auc).collect();
         Ok(areas.iter().sum::<f64>() / areas.len().max(1) as f64)
     }
 
-    /// For each definition, the score of each development turn and whether the turn needs
+    /// Returns, for each definition, the score of each development turn and whether the turn needs
     /// knowledge.
     fn scores(&self, values: &state::Values) -> candle_core::Result<Vec<Vec<(f64, bool)>>> {
         let (network, _) = self.network(values)?;
@@ -445,7 +446,7 @@ impl Trainer {
     }
 }
 
-/// The factor of the learning rate at a step: up over the first twentieth, then down to 0.
+/// Returns the factor of the learning rate at a step: up over the first twentieth, then down to 0.
 fn schedule(step: usize, steps: usize) -> f64 {
     let rise = (steps / 20).max(1);
     if step < rise {
@@ -456,7 +457,7 @@ fn schedule(step: usize, steps: usize) -> f64 {
 }
 
 impl ClassExample {
-    /// The number of the dialogue's tokens.
+    /// Returns the number of the dialogue's tokens.
     fn tokens(&self) -> usize {
         self.turn.utterances.iter().map(|(_, tokens)| tokens.len() + 1).sum()
     }

@@ -67,7 +67,7 @@ impl Chance {
         mixed ^ (mixed >> 31)
     }
 
-    /// A number below `limit`, which must be above 0.
+    /// Returns a number below `limit`, which must be above 0.
     fn below(&mut self, limit: u64) -> u64 {
         ((u128::from(self.next()) * u128::from(limit)) >> 64) as u64
     }
@@ -102,7 +102,7 @@ fn degree(mut class: usize, largest: usize, chance: &mut Chance) -> u32 {
     }
 }
 
-/// The ends of facts: each concept once for every fact with it as head, and as tail.
+/// Draws the ends of facts: each concept once for every fact with it as head, and as tail.
 fn ends(options: &GenerateOptions, chance: &mut Chance) -> [Vec<u32>; 2] {
     let classes = CONCEPTS_BY_DEGREES[0].len();
     let cells: Vec<u64> = CONCEPTS_BY_DEGREES
@@ -198,8 +198,8 @@ pub fn generate(
     Ok(())
 }
 
-/// How often a head is given another tail before a new one is invented: two hubs may be paired more
-/// often than there are relations.
+/// How often a head is given another tail before a new one is invented: the draw may pair two hubs
+/// more often than there are relations.
 const MOST_EXCHANGES: usize = 100;
 
 /// Gives a head's next tail a relation that the head does not have to it yet. If that is
@@ -250,8 +250,8 @@ fn write_line(line: &mut String, ends: [u32; 2], relation: usize, chance: &mut C
 /// Words that occur in concepts of two words.
 const COMMON_WORDS: u64 = 40_000;
 
-/// A unique text for each concept: one to three words of syllables. Every twentieth is the plural
-/// of its neighbour.
+/// Returns a unique text for each concept: one to three words of syllables. Every twentieth is the
+/// plural of its neighbour.
 fn text(concept: u32) -> String {
     let number = u64::from(concept);
     if number % 20 == 19 {
@@ -272,14 +272,15 @@ fn text(concept: u32) -> String {
     }
 }
 
-/// Two words for each number: the first is a digit of it, and gives the offset of the second.
+/// Returns two words for each number: the first is a digit of it, and gives the offset of the
+/// second.
 fn two_words(number: u64) -> (String, String) {
     let (first, rest) = (number % COMMON_WORDS, number / COMMON_WORDS);
     (word(first), word((first * 7 + rest) % COMMON_WORDS))
 }
 
-/// A word for each number below 2^32. The number is mixed, so that neighbours look different, and
-/// its digits become syllables.
+/// Returns a word for each number below 2^32. The number is mixed, so that neighbours look
+/// different, and its digits become syllables.
 fn word(number: u64) -> String {
     const CONSONANTS: &[u8; 16] = b"bdfghjklmnprtvwz";
     const VOWELS: &[u8; 4] = b"aeiu";

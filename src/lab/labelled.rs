@@ -1,4 +1,4 @@
-//! Turns with labels of their need for knowledge, on which gates are trained and scored.
+//! Reads turns with labels of their need for knowledge, on which gates are trained and scored.
 //!
 //! The module connects [`turnstream_formats`], which reads conversations and labels, with training
 //! and evaluation. For every data set:
@@ -45,7 +45,7 @@ pub struct LabelledTurn {
     pub knowledge: Vec<String>,
     /// The gold reply, which is in the future: a score that reads it is not causal.
     pub reply: Option<String>,
-    /// What the reply used.
+    /// The kind of knowledge that the reply used.
     pub need: Need,
 }
 
@@ -62,7 +62,7 @@ pub struct Said {
 pub const MAX_KNOWLEDGE: usize = 5;
 
 impl LabelledTurn {
-    /// The text of the answered turn.
+    /// Returns the text of the answered turn.
     pub fn last(&self) -> &str {
         self.utterances.last().map_or("", |said| &said.text)
     }
@@ -82,18 +82,18 @@ pub const LABELLED: [Format; 7] = [
 /// The class of turns that a binary decision is asked to find.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, clap::ValueEnum)]
 pub enum Positive {
-    /// Turns whose reply takes texts.
+    /// Turns whose reply needs texts.
     Unstructured,
-    /// Turns whose reply takes rows or triples.
+    /// Turns whose reply needs rows or triples.
     Structured,
-    /// Turns whose reply takes what is known about a person: every turn but the null ones.
+    /// Turns whose reply needs what is known about a person: every turn but the null ones.
     Persona,
-    /// Turns whose reply takes nothing.
+    /// Turns whose reply needs nothing.
     Null,
 }
 
 impl Positive {
-    /// The measurable classes of a data set, the usual one first; empty without labels.
+    /// Returns the measurable classes of a data set, the usual one first; empty without labels.
     pub fn of(format: Format) -> &'static [Self] {
         match format {
             Format::Dstc11 | Format::Dstc10 | Format::Ketod | Format::TopicalChat => {
@@ -115,7 +115,7 @@ impl Positive {
         }
     }
 
-    /// The class's name on the command line and in results.
+    /// Returns the class's name on the command line and in results.
     pub fn name(self) -> &'static str {
         match self {
             Self::Unstructured => "unstructured",

@@ -1,4 +1,4 @@
-//! The program `turnstream-lab`; see [`turnstream_lab`].
+//! Runs `turnstream-lab`; see [`turnstream_lab`].
 
 use std::process::ExitCode;
 

@@ -1,12 +1,12 @@
 //! Trains a static table on pairs of questions and their right answers, as PK-ICR fine-tunes its
-//! encoder on {P_i + D, K_j} (METHODS section 5). `turnstream train persona` makes the pairs.
+//! encoder on {P_i + D, K_j}. `turnstream train persona` makes the pairs.
 //!
 //! Each case scores every question against every answer; the loss is −log of each right pair's
 //! share of the softmax over all pairs, of cosines over a temperature. Vectors start as those of
 //! another table, or at random for pieces that are learned from the texts, in any language. Every
 //! tenth conversation is held out, and the epoch is kept in which most held-out cases have a right
-//! best pair. The consistency judge is trained in the same way: a response is the question, and its
-//! evidence is the right answer.
+//! best pair. `turnstream train consistency` trains its judge in the same way: a response is the
+//! question, and its evidence is the right answer.
 
 use std::collections::BTreeSet;
 
@@ -243,7 +243,7 @@ impl TokenisedLesson {
         Ok(Self { questions: cut(&lesson.questions)?, answers: cut(&lesson.answers)?, right })
     }
 
-    /// The number of right pairs; never 0 for a training case.
+    /// Returns the number of right pairs; never 0 for a training case.
     fn rights(&self) -> u16 {
         let rights = self.right.iter().filter(|right| **right).count();
         u16::try_from(rights.max(1)).unwrap_or(u16::MAX)
@@ -262,7 +262,7 @@ struct ScoredPairs {
 }
 
 impl ScoredPairs {
-    /// Each pair's share of the softmax over all pairs.
+    /// Returns each pair's share of the softmax over all pairs.
     fn shares(&self) -> Vec<f32> {
         let most = self.scores.iter().copied().fold(f32::NEG_INFINITY, f32::max);
         let shares: Vec<f32> = self.scores.iter().map(|score| (score - most).exp()).collect();
@@ -270,7 +270,7 @@ impl ScoredPairs {
         shares.into_iter().map(|share| share / all).collect()
     }
 
-    /// The mean of −log of the right pairs' shares.
+    /// Returns the mean of −log of the right pairs' shares.
     fn loss(&self, case: &TokenisedLesson) -> f64 {
         let right = self.shares().into_iter().zip(&case.right).filter(|(_, right)| **right);
         let losses = right.map(|(share, _)| -f64::from(share.max(f32::MIN_POSITIVE)).ln());
@@ -329,8 +329,8 @@ impl Learner {
     }
 }
 
-/// The gradient for the sum behind a direction n of length s, from the direction's gradient g = Σ
-/// slope · other: (g − (g·n) n) / s.
+/// Returns the gradient for the sum behind a direction n of length s, from the direction's gradient
+/// g = Σ slope · other: (g − (g·n) n) / s.
 fn turned<'v>(
     (direction, length): &Directed,
     others: impl Iterator<Item = (f32, &'v Vec<f32>)>,
@@ -361,7 +361,7 @@ mod tests {
         PairLesson { conversation, questions: texts(questions), answers: texts(answers), right }
     }
 
-    /// Questions and answers that share no word.
+    /// Returns questions and answers that share no word.
     fn lessons() -> Vec<PairLesson> {
         let pairs = [("sail", "ocean"), ("bake", "oven"), ("ski", "snow"), ("paint", "brush")];
         (0..40)

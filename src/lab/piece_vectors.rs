@@ -1,4 +1,4 @@
-//! The vectors of word pieces during training: the vector of a text is the sum of its pieces'
+//! Holds the vectors of word pieces during training: the vector of a text is the sum of its pieces'
 //! vectors. A step of gradient descent touches only the pieces of its texts, so an epoch costs a
 //! few operations per piece and dimension. [`distil`](crate::distil) and
 //! [`pair_training`](crate::pair_training) make static tables of them.
@@ -36,7 +36,7 @@ impl PieceVectors {
         }
     }
 
-    /// The vectors, concatenated.
+    /// Returns the vectors, concatenated.
     pub(crate) fn vectors(&self) -> &[f32] {
         &self.vectors
     }
@@ -74,7 +74,7 @@ impl PieceVectors {
         }
     }
 
-    /// The pending gradient of a piece.
+    /// Returns the pending gradient of a piece.
     #[cfg(test)]
     pub(crate) fn gradient(&self, piece: u32) -> &[f32] {
         match self.places[piece as usize] {

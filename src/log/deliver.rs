@@ -1,29 +1,31 @@
-//! Reading for who passes records on to others, each at least once.
+//! Reads committed records for callers that pass them on, each at least once.
 
 use std::time::Duration;
 
 use super::{LogError, Record, Topic};
 
-/// Reads committed records as a member of a group of its own, whose copies share the partitions. What was
-/// polled and not committed as delivered is polled again, by this copy or another. One thread owns it.
+/// Reads committed records as a member of a separate group, whose members share the partitions.
+/// Records that were polled and not committed as delivered are polled again, by this member or
+/// another. One thread owns it.
 pub trait Delivery: Send {
-    /// Waits at most `wait` for records and returns those that came, in offset order within each partition.
-    /// What was returned before counts as delivered only with [`Self::delivered`].
+    /// Waits at most `wait` for records and returns those that came, in offset order within each
+    /// partition. The records count as delivered only after [`Self::delivered`].
     ///
     /// # Errors
     ///
     /// Only errors that another poll cannot recover from.
     fn poll(&mut self, wait: Duration) -> Result<Vec<(Topic, Record)>, LogError>;
 
-    /// Stays a member for `wait`, while what was polled is delivered. To be called every few seconds.
+    /// Stays a member for `wait` while the caller delivers the polled records. Call it every few
+    /// seconds.
     ///
     /// # Errors
     ///
     /// As [`Self::poll`].
     fn hold(&mut self, wait: Duration) -> Result<(), LogError>;
 
-    /// Commits that everything that was polled is delivered. Partitions that have moved meanwhile are left
-    /// to who has them now.
+    /// Commits everything that was polled as delivered. Leaves partitions that have moved meanwhile
+    /// to their new members.
     ///
     /// # Errors
     ///

@@ -18,9 +18,9 @@
 //! - All topics, also that of knowledge, have the same number of partitions, which never changes.
 //!
 //! The log is deterministic. It uses no clock, thread or random order: the appender gives a record
-//! its time, and a poll with a zero wait reads no clock. `embedded/state.rs` says what is stored
-//! under which key. The storage decides whether it survives the process: `directory` does, `memory`
-//! does not.
+//! its time, and a poll with a zero wait reads no clock. `embedded/state.rs` lists the keys and
+//! their values. The storage decides whether the log survives the process: in `directory` it does,
+//! in `memory` it does not.
 
 use std::path::Path;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -185,8 +185,8 @@ impl EmbeddedLog {
         Ok((partition, offsets))
     }
 
-    /// Appends records to topics such that every reader sees all of them or none. They are committed when
-    /// the call returns, and in a directory on disk.
+    /// Appends records to topics such that every reader sees all of them or none. They are
+    /// committed when the call returns, and on disk if the log is in a directory.
     pub fn append_all(&self, outputs: &[Output]) -> Result<(), LogError> {
         let mut state = self.state();
         for output in outputs {
@@ -207,7 +207,7 @@ impl EmbeddedLog {
         self.state().append_control(topic, partition)
     }
 
-    /// At most `max` records from `from_offset` on that the isolation shows.
+    /// Returns at most `max` records from `from_offset` on that the isolation shows.
     pub fn read(
         &self,
         topic: Topic,

@@ -4,11 +4,11 @@ use crate::{Consumer, Follower, Producer};
 
 /// The parts of a log that an engine uses.
 pub struct Ends {
-    /// Where inputs come from.
+    /// The source of inputs.
     pub consumer: Box<dyn Consumer>,
-    /// Where outcomes go.
+    /// The destination of outcomes.
     pub producer: Box<dyn Producer>,
-    /// Where changes to the knowledge come from; `None` if the engine does not follow them.
+    /// The source of changes to the knowledge; `None` if the engine does not follow them.
     pub knowledge: Option<Box<dyn Follower>>,
 }
 

@@ -94,7 +94,7 @@ pub struct Opening {
 }
 
 impl Opening {
-    /// A replay from the beginning.
+    /// Begins a replay from the first input.
     pub fn begin(records: Records, sinks: Sinks, begun_with: BegunWith) -> Self {
         let marks = Marks::default();
         let consumer = JsonlConsumer::new(records, Arc::clone(&marks));
@@ -102,7 +102,7 @@ impl Opening {
         Self { consumer, sinks, checkpoint, resumes: false, marks }
     }
 
-    /// A replay from where an earlier one stopped. Reads the inputs before that place and checks
+    /// Resumes a replay where an earlier one stopped. Reads the inputs before that place and checks
     /// the files.
     ///
     /// # Errors

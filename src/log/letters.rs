@@ -88,11 +88,11 @@ pub fn decode(
     })
 }
 
-/// The header of a record that marks a dead letter as sent again. It names the letter by its place on the
-/// topic of dead letters, as `partition-offset`.
+/// The header of a record that marks a dead letter as sent again. It names the letter by its place
+/// on the topic of dead letters, as `partition-offset`.
 pub const REDRIVEN: &str = "turnstream.redriven";
 
-/// The record that marks the dead letter in this record as sent again. It has the letter's key, and no value.
+/// Makes the record that marks a dead letter as sent again. It has the letter's key and no value.
 pub fn mark(letter: &Record) -> Output {
     let place = format!("{}-{}", letter.partition, letter.offset);
     Output {
@@ -105,10 +105,10 @@ pub fn mark(letter: &Record) -> Output {
     }
 }
 
-/// The place of the dead letter that this record marks as sent again: its partition and offset; `None` for a
-/// dead letter.
+/// Returns the place of the dead letter that this record marks as sent again: its partition and
+/// offset. `None` for a dead letter.
 pub fn marked(record: &Record) -> Option<(i32, i64)> {
-    // The headers of a dead letter end with those of its own, so a header sent by a client is no mark.
+    // A dead letter's own headers follow the client's, so a client's header never counts as a mark.
     let [Header { name, value: Some(Bytes(place)) }] = &record.headers[..] else { return None };
     let (partition, offset) = std::str::from_utf8(place).ok()?.split_once('-')?;
     (name == REDRIVEN).then_some((partition.parse().ok()?, offset.parse().ok()?))
@@ -142,7 +142,7 @@ mod tests {
         let marks = Record { partition, offset: 50, key, value, headers, ..Record::default() };
         assert_eq!(marked(&marks), Some((3, 41)));
         assert!(decode(marks.key.as_deref(), None, &marks.headers).is_err());
-        // A client's own header of that name ends before those of the letter.
+        // A client's header of that name comes before those of the letter.
         let sent = DeadLetter {
             schema_version: 1,
             input: InputId { topic: "turns".to_owned(), partition: 3, offset: 41 },

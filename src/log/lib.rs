@@ -86,10 +86,10 @@ pub struct Record {
     /// Whether this is the last record of its scope: the scope's state may be dropped when the
     /// record is finished. Only the JSON-lines log knows this.
     pub last_of_scope: bool,
-    /// Whether the next record of its scope goes on with its utterance. Only the JSON-lines log knows this,
-    /// and only where it is asked for.
+    /// Whether the next record of its scope continues its utterance. Only the JSON-lines log knows
+    /// this, and only on request.
     pub followed: bool,
-    /// The id and the words of what was said to the user, where the record is a turn that was answered. Only a
+    /// The id and the words of the answer to the user, if the record is an answered turn. Only a
     /// replay of a service's log knows this.
     pub answered: Option<(TurnId, String)>,
 }
@@ -327,7 +327,7 @@ pub enum LogError {
         path: String,
         /// The error of the storage library.
         source: heed::Error,
-        /// What the user can do about it.
+        /// The remedy for the user.
         remedy: &'static str,
     },
     /// The Kafka client or broker.

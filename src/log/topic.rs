@@ -7,21 +7,21 @@ pub enum Topic {
     Turns,
     /// Responses.
     Responses,
-    /// How responses came about. It may be missing: responses then leave whole.
+    /// The traces of responses. It may be missing: each response then contains its trace.
     Traces,
     /// Inputs that ended without a response.
     Recorded,
     /// Inputs that could not be served.
     DeadLetters,
-    /// Who holds each conversation, compacted by scope. It may be missing: nothing is then written of it.
+    /// The holder of each conversation, compacted by scope. It may be missing: holders are then not
+    /// published.
     Conversations,
     /// The changelog of histories, compacted by key.
     History,
     /// Changes to the knowledge, compacted by key. Its number of partitions is independent of the
     /// other topics.
     Knowledge,
-    /// What language models are writing of responses that are not committed, outside of transactions. Only
-    /// used where `gateway.partials` says so.
+    /// Partial responses, written outside of transactions. Only used if `gateway.partials` is set.
     Partials,
     /// Counts over responses, histories and knowledge, compacted by key. Only `turnstream views`
     /// reads and writes this topic; its number of partitions is independent too.
@@ -44,11 +44,11 @@ impl Topic {
     ];
 
     /// The topics of inputs and their outcomes, without which nothing is served. All have the same
-    /// number of partitions, and so have those of [`Self::MAY_BE_MISSING`] that are there.
+    /// number of partitions, as do those of [`Self::MAY_BE_MISSING`] that exist.
     pub const OF_TURNS: [Self; 5] =
         [Self::Turns, Self::Responses, Self::Recorded, Self::DeadLetters, Self::History];
 
-    /// Topics of outcomes without which turns are served all the same.
+    /// Optional topics of outcomes: turns are served without them.
     pub const MAY_BE_MISSING: [Self; 2] = [Self::Traces, Self::Conversations];
 
     /// Whether the topic keeps only the last record of each key.

@@ -45,12 +45,12 @@ pub trait Writer: Send {
 
 /// Writes records to several topics.
 pub trait TogetherWriter: Send {
-    /// Writes these records so that readers of committed records see all of them or none, and returns once
-    /// that is certain.
+    /// Writes these records so that readers of committed records see all of them or none. Returns
+    /// once that is certain.
     ///
     /// # Errors
     ///
-    /// None of them is visible, unless the log does not say; then they are all visible or none is.
+    /// No record is visible. If the log does not tell the result, all are visible or none is.
     fn write_together(&mut self, outputs: &[Output]) -> Result<(), LogError>;
 }
 

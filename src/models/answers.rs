@@ -2,11 +2,12 @@
 //! the file instead of asking the models. A replay then needs no model, and two configurations can
 //! be compared exactly.
 //!
-//! An answer is found by its input, the stage, the step, the prompt's hash and the model's name in the
-//! configuration, if the question is the same as it was, and else by the question alone, since a replay of a
-//! service's log numbers its inputs anew. What has no answer is asked of the model, where that may be
-//! asked. A file holds one answer a line; of two lines with the same key, the later one counts. Failures are
-//! recorded too, and a replay repeats them, because a degraded response names the stage that failed.
+//! An answer is found by its input, the stage, the step, the prompt's hash and the model's name in
+//! the configuration, if the question is unchanged, and otherwise by the question alone, since a
+//! replay of a service's log numbers its inputs anew. A question without a recorded answer goes to
+//! the model, if that may be asked. A file holds one answer a line; of two lines with the same key,
+//! the later one counts. Failures are recorded too, and a replay repeats them, because a degraded
+//! response names the stage that failed.
 
 use std::collections::HashMap;
 use std::fs::File;
@@ -205,7 +206,7 @@ impl Model<GenerateRequest, Generated> for Recorded {
         let name = self.model.name().to_owned();
         let digest = Some(digest(&request));
         let reply = reply.heard("recording", move |answer: &Result<Generated, CallError>| {
-            // Somebody may be, another time.
+            // Not recorded: a model may answer the question another time.
             if let Err(CallError::Unasked(_)) = answer {
                 return;
             }
@@ -243,13 +244,13 @@ pub fn lines(
     }))
 }
 
-/// What a model answered.
+/// The recorded result of a question.
 type RecordedAnswer = Result<Generated, CallError>;
 
 /// Recorded answers, which replace the models that gave them.
 pub struct Answers {
     path: PathBuf,
-    /// With the digest of the question, if that is recorded.
+    /// Each with the digest of the question, if that is recorded.
     by_key: HashMap<AnswerKey, (Option<String>, RecordedAnswer)>,
     by_question: HashMap<QuestionKey, RecordedAnswer>,
 }
@@ -272,7 +273,8 @@ impl Answers {
         Ok(Arc::new(Self { path: path.to_owned(), by_key, by_question }))
     }
 
-    /// Returns a model that answers with what was recorded for `name`, and asks `otherwise` what was not.
+    /// Returns a model that answers with what was recorded for `name`, and asks `otherwise` for the
+    /// rest.
     pub fn of(
         self: &Arc<Self>,
         name: &str,

@@ -1,4 +1,4 @@
-//! How much the language models of a run may be asked, and how much they were.
+//! Bounds how much the language models of a run may be asked, and counts how much they were.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -8,15 +8,15 @@ use turnstream_ports::model::{
     Busy, CallError, Generate, GenerateRequest, Generated, Model, Reply,
 };
 
-/// What language models may be asked at most.
+/// The limits of what language models may be asked.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::Args)]
 pub struct ModelLimits {
-    /// Ask language models N questions at most. With --answers they are asked what is not recorded there; without
-    /// a limit nobody is then.
+    /// Ask language models at most N questions. With --answers they are asked only what is not
+    /// recorded there, and without a limit nothing.
     #[arg(long, value_name = "N")]
     pub max_requests: Option<u64>,
-    /// Ask language models no more once they have read and written N tokens; answers under way come to
-    /// their end. With --answers, as --max-requests.
+    /// Ask language models nothing more once they have read and written N tokens; answers under way
+    /// are completed. With --answers, as --max-requests.
     #[arg(long, value_name = "N")]
     pub max_tokens: Option<u64>,
 }
@@ -118,7 +118,7 @@ impl Model<GenerateRequest, Generated> for Limited {
         request: GenerateRequest,
         reply: Reply<Generated>,
     ) -> Result<(), Busy<GenerateRequest, Generated>> {
-        // The probe at the start is no question of a stage.
+        // The probe at the start is not a question of a stage.
         if request.origin.is_none() {
             return self.model.ask(request, reply);
         }

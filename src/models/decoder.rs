@@ -64,37 +64,37 @@ pub struct LocalConfig {
     /// How weights in safetensors are held: `"none"` as f32, which is exact and slow, or `"q8_0"`.
     /// Those of a GGUF file stay as they are.
     pub quantize: Quantize,
-    /// What computes the products with the weights: `"cpu"`, or `"cuda"` for an NVIDIA GPU, which
-    /// then holds the weights. It takes a program built with `--features cuda`.
+    /// The device that computes the products with the weights: `"cpu"`, or `"cuda"` for an NVIDIA
+    /// GPU, which then holds the weights. `"cuda"` needs a program built with `--features cuda`.
     pub products_on: ProductsOn,
-    /// Tokens of a prompt and its answer at most, from 16; where the model was trained for fewer,
-    /// those. A request that may need more is refused.
+    /// Most tokens of a prompt and its answer, from 16; if the model was trained for fewer, those.
+    /// A request that may need more is refused.
     #[schemars(range(min = 16))]
     pub context_tokens: usize,
     /// Requests that are worked on at once, from 1. Each holds keys and values of up to
     /// `context_tokens` tokens.
     #[schemars(range(min = 1))]
     pub max_sequences: usize,
-    /// Tokens of a step at most, at least twice `max_sequences`: what one step of all requests may
-    /// take in of their prompts.
+    /// Most tokens of one step of all requests, at least twice `max_sequences`: it bounds how much
+    /// of their prompts a step reads.
     #[schemars(range(min = 2))]
     pub step_tokens: usize,
     /// Requests that may wait, from 1. A stage that finds the queue full holds its turn and asks
     /// again.
     #[schemars(range(min = 1))]
     pub queue_requests: usize,
-    /// Bytes of keys and values that are kept for prompts that begin alike; the least lately used
-    /// go. 0 to keep none.
+    /// Bytes of keys and values that are kept for prompts that begin alike; the least recently used
+    /// are dropped. 0 keeps none.
     pub cache_bytes: usize,
-    /// How tokens are drawn where a stage's temperature is above 0.
+    /// How tokens are drawn if a stage's temperature is above 0.
     pub sampling: SamplingConfig,
-    /// Texts that end an answer and are not part of it, where no schema is asked for.
+    /// Texts that end an answer and are not part of it, if no schema is asked for.
     pub stop: Vec<String>,
-    /// What an answer by a JSON Schema may have where the schema does not say.
+    /// Bounds of an answer by a JSON Schema where the schema has none.
     pub schema_bounds: SchemaBounds,
-    /// Whether a model that can think before it answers does so, where its template lets choose.
+    /// Whether a model that can think before it answers does so, if its template leaves the choice.
     pub thinking: bool,
-    /// What says how sure the model was: `"lowest_logit"` or `"lowest_log_probability"` of the
+    /// The measure of the model's confidence: `"lowest_logit"` or `"lowest_log_probability"` of the
     /// tokens that it chose.
     pub confidence: Surest,
     /// A file with a Jinja chat template, instead of the model's own.
@@ -174,11 +174,11 @@ impl LocalConfig {
     }
 }
 
-/// What says how sure a model was.
+/// The measure of a model's confidence.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Surest {
-    /// The lowest logit among the chosen tokens, as RAGate has it.
+    /// The lowest logit among the chosen tokens, as in RAGate.
     #[default]
     LowestLogit,
     /// The lowest log-probability among them.

@@ -51,28 +51,28 @@ pub enum LanguageModelError {
     },
 }
 
-/// Where answers come from and go to.
+/// The files that answers are read from and recorded to, and the limits of what is asked.
 #[derive(Clone, Debug, Default, clap::Args)]
 pub struct AnswerFiles {
-    /// Read the answers of language models from FILE, which --record-answers wrote, and ask nobody, unless
-    /// --max-requests or --max-tokens allows it for what is not there.
+    /// Read the answers of language models from FILE, which --record-answers wrote, and ask no
+    /// model, unless --max-requests or --max-tokens allows it for what is not there.
     #[arg(long, value_name = "FILE")]
     pub answers: Option<PathBuf>,
     /// Write every answer of a language model to FILE, so that it can be read later in the model's
     /// place.
     #[arg(long, value_name = "FILE")]
     pub record_answers: Option<PathBuf>,
-    /// Write what the models were asked beside their answers, people's words included: `turnstream
-    /// explain --prompts` shows it.
+    /// Also write what the models were asked, people's words included: `turnstream explain
+    /// --prompts` shows it.
     #[arg(long, requires = "record_answers")]
     pub record_prompts: bool,
-    /// What models may be asked.
+    /// The limits of what models may be asked.
     #[command(flatten)]
     pub limits: ModelLimits,
-    /// What they were asked.
+    /// The counts of what they were asked.
     #[arg(skip)]
     pub counts: Arc<AnswerCounts>,
-    /// Go on with the file of `record_answers`, whose answers about inputs from this offset on are
+    /// Continue the file of `record_answers`, whose answers about inputs from this offset on are
     /// made again.
     #[arg(skip)]
     pub resumed_from: Option<i64>,

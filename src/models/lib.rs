@@ -57,52 +57,52 @@ use remote::{Api, RemoteConfig, RemoteEmbedder};
 use static_table::{StaticTable, TableError};
 use unified::{UnifiedModel, UnifiedWeights};
 
-/// `[models]`: which models there are, and how much they may take.
+/// `[models]`: the models, and the resources that they may take.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct ModelsConfig {
-    /// The folder that `turnstream models pull` puts models into, a folder each. Where it is not
-    /// set, `models` in `$TURNSTREAM_CACHE`, else in turnstream's folder in the user's cache
-    /// folder.
+    /// The folder that `turnstream models pull` puts models into, a folder each. If not set,
+    /// `models` in `$TURNSTREAM_CACHE`, else in turnstream's folder in the user's cache folder.
     pub directory: Option<PathBuf>,
-    /// What turns texts into vectors: `"static"` (the table inside the program, English), `"reader"` (the
-    /// reader inside the program, English), `"none"`,
-    /// `"minilm"` (all-MiniLM-L6-v2, English; to be had by `turnstream models pull minilm`),
-    /// `"server"` (the model of `models.server`), the path of a folder with a BERT in the layout of sentence-transformers, or of a static table
-    /// that `turnstream models distil` made. Facts are ranked by it where they have vectors by it
+    /// The encoder of texts: `"static"` (the table inside the program, English), `"reader"` (the
+    /// reader inside the program, English), `"none"`, `"minilm"` (all-MiniLM-L6-v2, English;
+    /// obtained by `turnstream models pull minilm`), `"server"` (the model of `models.server`), the
+    /// path of a folder with a BERT in the layout of sentence-transformers, or of a static table
+    /// that `turnstream models distil` made. Facts are ranked by it if they have vectors by it
     /// (`turnstream knowledge embed`), else by the table inside the program.
     pub embedder: Embedder,
-    /// What scores pairs of texts (a re-ranker, or NLI): the path of a folder with a BERT,
+    /// The scorer of pairs of texts (a re-ranker, or NLI): the path of a folder with a BERT,
     /// DeBERTa-v2, ModernBERT or XLM-RoBERTa for sequence classification in the layout of
-    /// transformers. Nothing does where it is not set.
+    /// transformers. Without it pairs are not scored.
     pub scorer: Option<PathBuf>,
-    /// The unified model, which plans sources, judges evidence and words rows of tables where a stage's form
-    /// is `learned`: `"shipped"` for the one inside the program, or the path of a GGUF file that
-    /// `deploy/training/train export` wrote.
+    /// The unified model, which plans sources, judges evidence and words rows of tables if a
+    /// stage's form is `learned`: `"shipped"` for the one inside the program, or the path of a GGUF
+    /// file that `deploy/training/train export` wrote.
     pub unified: UnifiedWeights,
     /// The server whose model `embedder = "server"` asks: the keys of a language model on a server,
     /// with `api = "embeddings"`.
     pub server: RemoteConfig,
-    /// Threads that models work on, 1 to 256, each with a batch of its own. Where it is not set,
-    /// as many as the machine has cores.
+    /// Threads that models work on, 1 to 256, each with a batch of its own. If not set, as many as
+    /// the machine has cores.
     #[schemars(range(min = 1, max = 256))]
     pub threads: Option<u32>,
     /// Requests that may wait for a model, from 1. A stage that finds the queue full holds its
     /// turn and asks again, while the log is read no further than `turns.max_in_flight`.
     #[schemars(range(min = 1))]
     pub queue_requests: usize,
-    /// Tokens of a batch at most, from 1, taking four bytes of text for one; a request with more
+    /// Most tokens of a batch, from 1, estimated as one for four bytes of text; a request with more
     /// is a batch of its own.
     #[schemars(range(min = 1))]
     pub batch_tokens: usize,
-    /// Texts of a batch at most, from 1, likewise.
+    /// Most texts of a batch, from 1, likewise.
     #[schemars(range(min = 1))]
     pub batch_sequences: usize,
-    /// Milliseconds that a request waits for others while a thread is idle. While none is, it
+    /// Milliseconds that a request waits for others while a thread is idle. While none is idle, it
     /// waits anyway, and others gather.
     pub batch_wait_ms: u64,
-    /// Texts whose vectors are remembered, pairs whose scores are and questions that the unified
-    /// model answered; the least used ones go. A vector of MiniLM takes 1.5 kB. 0 for none.
+    /// Most texts with vectors, pairs with scores, and questions with answers of the unified model
+    /// that are remembered; the least used are dropped. A vector of MiniLM takes 1.5 kB. 0 for
+    /// none.
     pub cache_entries: usize,
 }
 
@@ -198,8 +198,8 @@ impl Embedder {
 }
 
 impl Embedder {
-    /// Whether the reader makes the vectors of questions beside it: every other encoder that a turn waits
-    /// for searches all sources itself.
+    /// Whether the reader makes the vectors of questions beside it. Every other encoder, for which
+    /// a turn waits, searches all sources itself.
     pub fn leaves_questions(&self) -> bool {
         *self == Self::None || self.is_in_place()
     }

@@ -1,16 +1,17 @@
-//! The reader behind its port: one BERT that turns texts into vectors and reads a turn and a section
-//! together.
+//! The reader behind its port: one BERT that converts texts to vectors, and reads a turn and a
+//! section together.
 //!
-//! Each text goes through the lower layers by itself. Its vector is the mean of what the network's own upper
-//! layers make of it, and so is that of a sentence within its section. To read, what utterance, turns before and
-//! section became goes together through upper layers of the reader's own. A sentence's score is a sum: the mean of
-//! its rows there through one linear layer, and the cosines of its vector and of its section's with the question's.
-//! So a section goes through the lower layers once, and a turn too. The intents are a linear layer over the
+//! Each text goes through the lower layers alone. Its vector is the mean of the rows that the
+//! network's own upper layers give for it, and so is that of a sentence within its section. To
+//! read, the rows of utterance, turns before and section go together through upper layers of the
+//! reader's own. A sentence's score is a sum: the mean of its rows there through one linear layer,
+//! and the cosines of its vector and of its section's with the question's. A section therefore goes
+//! through the lower layers once, and a turn too. The intents are a linear layer over the
 //! utterance's vector.
 //!
-//! `deploy/training/answers` trains and exports it; the file is in the safetensors format, compressed with
-//! zstd: matrices as `NAME` (i8, rows × columns) with `NAME.scale` (f32, one per row), other tensors in f32, and a
-//! card in the metadata with the shape and the tokenizer.
+//! `deploy/training/answers` trains and exports it; the file is in the safetensors format,
+//! compressed with zstd: matrices as `NAME` (i8, rows × columns) with `NAME.scale` (f32, one per
+//! row), other tensors in f32, and a card in the metadata with the shape and the tokenizer.
 
 use std::collections::HashMap;
 use std::hash::Hasher;
@@ -45,12 +46,12 @@ const MAX_TEXT: usize = 160;
 const MAX_TURN: usize = 64;
 /// The most bytes of the states of texts that are kept.
 const MAX_KEPT: u64 = 64 << 20;
-/// Texts that are expected among them.
+/// The expected number of texts among them.
 const EXPECTED_KEPT: usize = 512;
 /// Bytes per allowed token, beyond which a text is cut before it is tokenised.
 const BYTES_PER_TOKEN: usize = 16;
 
-/// What the file says about itself.
+/// The card of the file.
 #[derive(Deserialize)]
 struct ReaderCard {
     shape: BertShape,
@@ -64,9 +65,9 @@ struct ReaderCard {
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields, default)]
 struct ReaderCalibration {
-    /// What the network's score is multiplied by.
+    /// Factor of the network's score.
     slope: f32,
-    /// What is added to every sentence.
+    /// Added to every sentence.
     offset: f32,
     /// The least cosine at which a phrasing counts, and what each unit above it adds.
     least_taught: f32,
@@ -89,18 +90,18 @@ pub struct AnswerReader {
     begin: u32,
     end: u32,
     network: BertNetwork,
-    /// The upper layers with which it reads.
+    /// The upper layers of the reader's own.
     reading: UpperLayers,
     /// Weights and bias of a sentence's score.
     score: (Vec<f32>, f32),
     /// Weights and bias of each intent's logit.
     intents: Vec<(Vec<f32>, f32)>,
-    /// What the cosines of a sentence and of its section with the question are multiplied by.
+    /// Factors of the cosines of a sentence and of its section with the question.
     nearness: [f32; 2],
-    /// What is added to the rows of each text that is read, by [`Role`].
+    /// Added to the rows of each text that is read, by [`Role`].
     roles: [Vec<f32>; 4],
     calibration: ReaderCalibration,
-    /// What became of texts.
+    /// The states of recent texts.
     kept: Cache<TextTokens, Arc<TextStates>, ByBytes>,
 }
 
@@ -108,11 +109,11 @@ pub struct AnswerReader {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct TextTokens {
     ids: Vec<u32>,
-    /// Of a section: the rows of each sentence that found room.
+    /// In a section, the rows of each sentence that found room.
     sentences: Vec<Range<usize>>,
 }
 
-/// Which of the texts that are read together it is.
+/// The role of a text among those that are read together.
 #[derive(Clone, Copy)]
 enum Role {
     Utterance,
@@ -121,7 +122,7 @@ enum Role {
     Section,
 }
 
-/// What the network makes of a text by itself.
+/// The network's results for a text alone.
 struct TextStates {
     /// The rows above the lower layers, one for each token.
     lower: Vec<f32>,
@@ -217,7 +218,7 @@ impl AnswerReader {
         Ok(tokens)
     }
 
-    /// A turn for the network.
+    /// Converts a turn to tokens for the network.
     fn turn(&self, text: &str) -> Result<TextTokens, String> {
         let most = MAX_TURN - 2;
         let tail = text.len().saturating_sub(most * BYTES_PER_TOKEN);
@@ -225,13 +226,13 @@ impl AnswerReader {
         Ok(self.whole(&tokens[tokens.len().saturating_sub(most)..]))
     }
 
-    /// Tokens between those of a begin and an end.
+    /// Puts tokens between those of a begin and an end.
     fn whole(&self, tokens: &[u32]) -> TextTokens {
         let ids = std::iter::once(self.begin).chain(tokens.iter().copied()).chain([self.end]);
         TextTokens { ids: ids.collect(), sentences: Vec::new() }
     }
 
-    /// A section for the network.
+    /// Converts a section to tokens for the network.
     fn section(&self, section: &Section) -> Result<TextTokens, String> {
         let (mut ids, mut sentences) = (vec![self.begin], Vec::new());
         ids.extend(self.first_tokens(&section.title, MAX_TEXT)?);
@@ -249,7 +250,7 @@ impl AnswerReader {
         Ok(TextTokens { ids, sentences })
     }
 
-    /// What the network makes of a text, kept or made now.
+    /// Returns the states of a text, kept or new.
     fn states(&self, text: TextTokens, tokens: &mut u64) -> Result<Arc<TextStates>, String> {
         if let Some(states) = self.kept.get(&text) {
             return Ok(states);
@@ -281,7 +282,7 @@ impl AnswerReader {
         Ok((vectors, encoded))
     }
 
-    /// Puts a text behind those that it is read with.
+    /// Appends the rows of a text to those that it is read with.
     fn join(&self, rows: &mut Vec<f32>, states: &TextStates, role: Role) {
         let role = &self.roles[role as usize];
         for row in states.lower.chunks_exact(role.len()) {
@@ -329,7 +330,8 @@ impl AnswerReader {
         Ok(Reading { scores, intents, precision })
     }
 
-    /// What is added to the logits of a section's sentences, for what staff taught too.
+    /// Returns what is added to the logits of a section's sentences, including the effect of taught
+    /// phrasings.
     fn taught(&self, section: &Section) -> f32 {
         let ReaderCalibration { offset, least_taught, taught, .. } = &self.calibration;
         let phrasing = f32::from(section.taught) / 100.0;

@@ -1,6 +1,7 @@
-//! Word pieces of texts in ASCII, as BERT's uncased tokenizers cut them, without the offsets and
-//! allocations of the crate tokenizers, which an encoder has no use for. On the path of every turn
-//! for [`StaticTable`](super::static_table::StaticTable), for which cutting is most of encoding.
+//! Cuts texts in ASCII into word pieces as BERT's uncased tokenizers do, but without the offsets
+//! and allocations of the crate tokenizers, which an encoder does not need. Every turn takes this
+//! path for [`StaticTable`](super::static_table::StaticTable), for which cutting is most of
+//! encoding.
 
 use rustc_hash::FxHashMap;
 use tokenizers::{
@@ -8,8 +9,8 @@ use tokenizers::{
     normalizers::BertNormalizer,
 };
 
-/// Cuts texts into a tokenizer's pieces, by itself where it can: a text in ASCII, for a tokenizer
-/// that lowers letters, splits at white space and punctuation and takes the longest known piece.
+/// Cuts texts into a tokenizer's pieces, by itself if it can: a text in ASCII, for a tokenizer that
+/// lowers letters, splits at white space and punctuation and takes the longest known piece.
 pub(super) struct WordPieces {
     tokenizer: Tokenizer,
     fast: Option<Vocabulary>,
@@ -53,7 +54,7 @@ impl WordPieces {
 }
 
 impl Vocabulary {
-    /// `None` for a tokenizer that cuts in another way.
+    /// Returns `None` for a tokenizer that cuts in another way.
     fn of(tokenizer: &Tokenizer) -> Option<Self> {
         let parts: &TokenizerImpl<_, _, _, _, _> = tokenizer;
         let Some(NormalizerWrapper::BertNormalizer(BertNormalizer {
@@ -69,7 +70,7 @@ impl Vocabulary {
         };
         let ModelWrapper::WordPiece(model) = parts.get_model() else { return None };
         let cuts = parts.get_truncation().is_some() || parts.get_padding().is_some();
-        // Every added piece has to be one that a bracket announces.
+        // Every added piece must contain the bracket by which a text is tested for them.
         let mut added = parts.get_added_vocabulary().get_vocab().keys();
         if cuts || !added.all(|it| it.contains('[')) {
             return None;

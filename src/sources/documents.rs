@@ -1,5 +1,5 @@
-//! Documents as a source beside the graph. A store is a folder with chunks, an index of words, and
-//! vectors if an encoder made some.
+//! Documents as a source beside the graph. A store is a folder with chunks, an index of words, and,
+//! if an encoder made some, vectors.
 //!
 //! [`import`] fills a store from files in one transaction. [`Documents`] searches a store in the
 //! state in which it was opened. `docs/documents.md` is the user's guide.
@@ -36,7 +36,7 @@ pub const SOURCE: &str = "documents";
 /// The folder of the index of words within the store.
 const WORDS_FOLDER: &str = "words";
 
-/// Where documents lie, and how they are searched.
+/// The folder of the documents, and how they are searched.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct DocumentsConfig {
@@ -47,7 +47,7 @@ pub struct DocumentsConfig {
     /// advance.
     #[schemars(range(min = 1))]
     pub map_size_mib: usize,
-    /// Up to so many vectors are held in memory and compared one by one, which finds all; more are
+    /// Most vectors that are held in memory and compared one by one, which finds all; more are
     /// searched through trees on disk, which are quicker there and miss some. 0 to 10000000. At
     /// 100000 of 256 dimensions a search takes some 14 ms and the vectors 100 MB.
     #[schemars(range(max = 10_000_000))]
@@ -229,9 +229,9 @@ impl Documents {
         Ok(Self { folder: folder.to_owned(), store, words, titles, extent, vectors })
     }
 
-    /// The chunks at a place, `document#heading`, each by its id and number: those of the document whose id
-    /// is the part before `#`, or the end of it behind a `/`, under that heading; all of the document's
-    /// without a heading. Empty if there are none.
+    /// Returns the chunks at a place, `document#heading`, each by its id and number. The part
+    /// before `#` is the document's id, or the end of it after a `/`; without a heading all of its
+    /// chunks are returned. Empty if there are none.
     ///
     /// # Errors
     /// The store cannot be read.

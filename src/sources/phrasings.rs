@@ -7,13 +7,13 @@ use serde::{Deserialize, Serialize};
 use turnstream_knowledge::phrasings::Taught;
 use turnstream_schemas::Action;
 
-/// What a company's staff taught.
+/// The file of what a company's staff taught.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct TeachingConfig {
-    /// Phrasings of customers, a JSON object a line: `{"text", "gold", "action"}`. `gold` is the section
-    /// (`page.md#heading`) or the row (`row:ID`) that answers, or null; `action` is what the response does
-    /// (`answer` where it is left out). Relative paths start at the working directory.
+    /// Phrasings of customers, a JSON object a line: `{"text", "gold", "action"}`. `gold` is the
+    /// section (`page.md#heading`) or the row (`row:ID`) that answers, or null; `action` is that of
+    /// the response (`answer` if left out). Relative paths start at the working directory.
     pub phrasings: Option<PathBuf>,
 }
 
@@ -21,7 +21,7 @@ pub struct TeachingConfig {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct PhrasingLine {
-    /// The id, for whoever keeps the file.
+    /// The id, for the people who keep the file.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub id: Option<String>,
     /// How a customer asks.
@@ -29,7 +29,7 @@ pub struct PhrasingLine {
     /// The section or row that answers.
     #[serde(default)]
     pub gold: Option<String>,
-    /// What the response does.
+    /// The action of the response.
     #[serde(default = "answer")]
     pub action: Action,
 }
@@ -49,7 +49,7 @@ pub enum PhrasingsError {
         /// The system's error.
         source: std::io::Error,
     },
-    /// A line is no phrasing.
+    /// A line is not a phrasing.
     #[error(
         "{file}:{line}: {reason}; a phrasing is {{\"text\": …, \"gold\": \"page.md#heading\" or \
          \"row:ID\" or null, \"action\": …}}, on one line",
@@ -65,10 +65,10 @@ pub enum PhrasingsError {
     },
 }
 
-/// Reads the phrasings of a file, each with what it leads to; empty lines are skipped.
+/// Reads the phrasings of a file, each with what it leads to; skips empty lines.
 ///
 /// # Errors
-/// The file cannot be read, or a line is no phrasing.
+/// The file cannot be read, or a line is not a phrasing.
 pub fn phrasings(file: &Path) -> Result<Vec<(PhrasingLine, Taught)>, PhrasingsError> {
     let text = std::fs::read_to_string(file)
         .map_err(|source| PhrasingsError::Read { file: file.to_owned(), source })?;

@@ -31,8 +31,8 @@ pub enum TableError {
     },
 }
 
-/// Reads the rows of a source's file; `read` makes a row of a line's values, and empty lines are
-/// skipped.
+/// Reads the rows of a source's file. `read` converts the values of a line to a row; empty lines
+/// are skipped.
 ///
 /// # Errors
 /// The file cannot be read, or `read` refuses a line.

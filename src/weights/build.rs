@@ -1,4 +1,4 @@
-//! Computes the digest of what ships, so that no start of the program has to.
+//! Computes the digest of what ships, so that the program need not at each start.
 
 use std::path::Path;
 
@@ -14,7 +14,7 @@ fn main() -> std::io::Result<()> {
         }
     }
     files.sort();
-    // The pages beside the weights change nothing that is said.
+    // The pages beside the weights affect no response.
     files.retain(|file| file.extension().is_none_or(|of| of != "md"));
     for file in &files {
         digest.update(std::fs::read(file)?);

@@ -1,7 +1,7 @@
-//! What ships inside the program: weights and knowledge, as bytes with their digest, and nothing else.
+//! Holds what ships inside the program: weights and knowledge, as bytes with their digest.
 //!
-//! A crate of their own, so that nothing that reads them carries them through its compilation. The
-//! README beside each says what it was made from, how, and under which licence.
+//! They have a crate of their own, so that compiling the crates that read them does not compile
+//! them again. The README beside each says what it was made from, how, and under which licence.
 
 /// The gate for English (RAGate's attention encoder), as `turnstream train gate` wrote it.
 pub const GATE: &[u8] = include_bytes!("gate/gate-en.safetensors.zst");
@@ -19,5 +19,5 @@ pub const UNIFIED: &[u8] = include_bytes!("unified/reader-en.gguf");
 /// The English pack of ConceptNet, as `turnstream knowledge pack` wrote it.
 pub const PACK: &[u8] = include_bytes!("pack/conceptnet-en.tsv.zst");
 
-/// The digest of all of them together: 16 hexadecimal digits, the first of SHA-256.
+/// The digest of all of them together: the first 16 hexadecimal digits of SHA-256.
 pub const DIGEST: &str = env!("TURNSTREAM_WEIGHTS_DIGEST");

@@ -1,4 +1,5 @@
-//! A company's customers through the whole program: answered from its pages and its table, or openly not.
+//! Tests that a company's customers are answered from its pages and its table, or openly not,
+//! through the whole program.
 
 use std::path::Path;
 
@@ -29,8 +30,8 @@ fn text(path: &Path) -> &str {
     path.to_str().expect("UTF-8")
 }
 
-/// The responses to conversations, each of a user's turns, with this added to the configuration, where
-/// FOLDER stands for the company's folder.
+/// Returns the responses to conversations, each of a user's turns, with `more` added to the
+/// configuration, where FOLDER stands for the company's folder.
 fn responses(conversations: &[&[&str]], more: &str) -> (Vec<Response>, Value) {
     let folder = tempfile::tempdir().expect("a folder");
     let at = |name: &str| folder.path().join(name);
@@ -207,7 +208,7 @@ fn what_agents_answered_suggests_phrasings() {
     let said = [
         ("a", "user", "my nan's lamp came with a crack and she hates it"),
         ("a", "system", "She can send it back within 30 days of the day it arrives."),
-        // What follows is no answer to another turn.
+        // A second system turn in a row answers no turn.
         ("a", "system", "The shop in Harbour Street is open from ten to six."),
         ("b", "user", "and where would i leave the van"),
         ("b", "system", "There's a car park behind the house, the first hour is free."),

@@ -1,5 +1,5 @@
-//! A real Kafka for a test: started through `deploy/kafka/` in a data folder of its own, and
-//! stopped when the value is dropped, also by a panic.
+//! Runs a real Kafka for a test: starts it through `deploy/kafka/` in a data folder of its own, and
+//! stops it when the value is dropped, also by a panic.
 
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
@@ -9,8 +9,8 @@ use std::time::Duration;
 
 use tempfile::TempDir;
 
-/// One test with a broker runs at a time: on a few cores, two brokers with their engines starve each other until
-/// sessions expire.
+/// Lets one test with a broker run at a time: on a few cores, two brokers with their engines starve
+/// each other until sessions expire.
 static ALONE: Mutex<()> = Mutex::new(());
 
 /// A running broker.
@@ -24,17 +24,17 @@ pub(crate) struct Broker {
 }
 
 impl Broker {
-    /// Starts a broker, or says loudly why the test that needs it is skipped and gives `None`.
+    /// Starts a broker, or prints why the test that needs it is skipped and returns `None`.
     ///
     /// # Panics
     ///
-    /// Where a program is missing and the environment has `CI`; where the broker does not start
-    /// though every program is there.
+    /// A program is missing and the environment has `CI`, or the broker does not start although no
+    /// program is missing.
     pub(crate) fn start_or_skip(test: &str) -> Option<Self> {
         Self::start_with(test, &[])
     }
 
-    /// The same, with options of `deploy/kafka/start`.
+    /// Starts a broker with options of `deploy/kafka/start`.
     ///
     /// # Panics
     ///
@@ -51,12 +51,12 @@ impl Broker {
             eprintln!("SKIPPED: {test}: there is no {missing}; {remedy}");
             return None;
         }
-        // A test that failed does not fail the next one.
+        // Recovers from poisoning, so that one failed test does not fail the next.
         let alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
         said(&script("fetch").output().expect("deploy/kafka/fetch runs"), "deploy/kafka/fetch");
         let data = tempfile::tempdir().expect("a folder for the broker");
-        // From here on the folder's broker is stopped, whatever happens. There is nothing in the
-        // folder that a clean end would save.
+        // From here on the broker stops when this value is dropped, on every path. There is nothing
+        // in the folder that a clean stop would save.
         let mut stop = script("stop");
         stop.arg("--data").arg(data.path()).args(["--wait", "0"]);
         let stops = Afterwards::run(&stop);
@@ -68,19 +68,19 @@ impl Broker {
         Some(Self { bootstrap, _stops: stops, data, _alone: alone })
     }
 
-    /// Ends it, with what it holds.
+    /// Stops the broker cleanly.
     pub(crate) fn stop(&self) {
         let mut stop = script("stop");
         said(&stop.arg("--data").arg(self.data.path()).output().expect("it runs"), "stop");
     }
 
-    /// Starts it again on its port, with what it held.
+    /// Starts the broker again on its port, with its data.
     pub(crate) fn start_again(&self) {
         let mut start = script("start");
         said(&start.arg("--data").arg(self.data.path()).output().expect("it runs"), "start");
     }
 
-    /// Kills it as a crash would, and starts it again after a while, where it was.
+    /// Kills the broker as a crash would, and starts it again on its port after `away`.
     pub(crate) fn crash(&self, away: Duration) {
         let mut stop = script("stop");
         stop.arg("--data").arg(self.data.path()).args(["--wait", "0"]);
@@ -89,8 +89,8 @@ impl Broker {
         self.start_again();
     }
 
-    /// Ends one node of a cluster, counted from 1: with a farewell, so that others lead at once what
-    /// it led, or killed, as by a crash.
+    /// Ends one node of a cluster, counted from 1: cleanly, so that other nodes take over its
+    /// partitions at once, or killed, as by a crash.
     pub(crate) fn end_node(&self, node: usize, killed: bool) {
         let mut stop = script("stop");
         stop.arg("--data").arg(self.data.path()).args(["--broker", &node.to_string()]);
@@ -100,14 +100,15 @@ impl Broker {
         said(&stop.output().expect("deploy/kafka/stop runs"), "deploy/kafka/stop");
     }
 
-    /// Starts one node of a cluster again, with its port and its records, and waits until it answers.
+    /// Starts one node of a cluster again, on its port and with its records, and waits until it
+    /// answers.
     pub(crate) fn start_node(&self, node: usize) {
         let mut start = script("start");
         start.arg("--data").arg(self.data.path()).args(["--broker", &node.to_string()]);
         said(&start.output().expect("deploy/kafka/start runs"), "deploy/kafka/start");
     }
 
-    /// The file that each of its nodes logs to.
+    /// Returns the log file of each of its nodes.
     pub(crate) fn logs(&self) -> Vec<PathBuf> {
         let folders = [".", "1", "2", "3"].map(|node| self.data.path().join(node));
         folders
@@ -117,17 +118,18 @@ impl Broker {
             .collect()
     }
 
-    /// The certificate that a broker over TLS is known by, where it was started so.
+    /// Returns the certificate of a broker over TLS, if it was started as one.
     pub(crate) fn certificate(&self) -> PathBuf {
         self.data.path().join("ca.pem")
     }
 
-    /// Where clients find it: `host:port`.
+    /// Returns the address for clients: `host:port`.
     pub(crate) fn bootstrap(&self) -> &str {
         &self.bootstrap
     }
 
-    /// Creates turnstream's topics, their names behind a prefix, with so many partitions each.
+    /// Creates turnstream's topics, with a prefix before their names and `partitions` partitions
+    /// each.
     pub(crate) fn create_topics(&self, prefix: &str, partitions: i32) {
         let mut topics = script("topics");
         topics.args(["--prefix", prefix]);
@@ -135,8 +137,8 @@ impl Broker {
         said(&topics.output().expect("deploy/kafka/topics runs"), "deploy/kafka/topics");
     }
 
-    /// Kafka's own console consumer, which reads all committed records of a topic as they come,
-    /// one a line.
+    /// Returns Kafka's own console consumer, which prints all committed records of a topic as they
+    /// come, one per line.
     pub(crate) fn console_consumer(&self, topic: &str) -> Command {
         let mut consumer = script("console-consumer");
         consumer.args(["--bootstrap-server", &self.bootstrap, "--topic", topic]);
@@ -144,10 +146,10 @@ impl Broker {
         consumer
     }
 
-    /// `kcat`, pointed at this broker.
+    /// Returns `kcat`, pointed at this broker.
     pub(crate) fn kcat(&self) -> Command {
         let mut kcat = Command::new("kcat");
-        // `-F` keeps a configuration file of the user's out of the test.
+        // `-F` keeps the user's own configuration file out of the test.
         kcat.args(["-F", "/dev/null", "-b", &self.bootstrap]).stdin(Stdio::null());
         kcat
     }
@@ -160,7 +162,7 @@ pub(crate) struct Afterwards {
 }
 
 impl Afterwards {
-    /// Starts a shell that waits for the end of its input, which is ours to close or to lose.
+    /// Starts a shell that waits for the end of its input, which comes when we close it or die.
     pub(crate) fn run(command: &Command) -> Self {
         let waiting = Command::new("sh")
             .args(["-c", "cat >/dev/null; exec \"$@\"", "sh"])
@@ -169,15 +171,15 @@ impl Afterwards {
             .stdin(Stdio::piped())
             .stdout(Stdio::null())
             .stderr(Stdio::null())
-            // A group of its own, so that Ctrl-C reaches us and not it.
+            // A process group of its own, so that Ctrl-C reaches us and not the shell.
             .process_group(0)
             .spawn();
         Self { waiting: waiting.expect("a shell") }
     }
 
-    /// The command is not needed any more.
+    /// Cancels the command.
     pub(crate) fn forget(&mut self) {
-        // It is gone already, or it goes now.
+        // Ignore the error: the process may have exited already.
         let _ = self.waiting.kill();
     }
 }
@@ -185,12 +187,12 @@ impl Afterwards {
 impl Drop for Afterwards {
     fn drop(&mut self) {
         drop(self.waiting.stdin.take());
-        // A panic here would hide the one that may be on its way.
+        // A panic here would hide one that is already unwinding.
         let _ = self.waiting.wait();
     }
 }
 
-/// The standard output of a command that has to succeed.
+/// Returns the standard output of a command that must succeed.
 pub(crate) fn said(done: &Output, what: &str) -> String {
     assert!(done.status.success(), "{what}: {}: {}", done.status, lossy(&done.stderr));
     lossy(&done.stdout)
@@ -207,11 +209,11 @@ fn script(name: &str) -> Command {
     script
 }
 
-/// The programs without which no broker starts and no client that is not ours talks to it.
+/// Returns the missing programs, of those that start a broker and those that are clients of others.
 fn missing_programs() -> Vec<&'static str> {
     let java_home = std::env::var_os("JAVA_HOME").map(|home| PathBuf::from(home).join("bin/java"));
     let java = java_home.unwrap_or_else(|| PathBuf::from("java"));
-    // The jars may be in the cache already; then nobody needs Maven.
+    // If the jars are in the cache already, Maven is not needed.
     let fetched = script("fetch").arg("--check").output().is_ok_and(|done| done.status.success());
     [
         ("Java", java.as_path(), true),
@@ -226,7 +228,7 @@ fn missing_programs() -> Vec<&'static str> {
 
 fn is_there(program: &Path) -> bool {
     let path = std::env::var_os("PATH").unwrap_or_default();
-    // A program with a folder in its name stands for itself.
+    // A program with a folder in its name is looked up as a path.
     std::env::split_paths(&path).any(|folder| folder.join(program).is_file())
         || (program.components().count() > 1 && program.is_file())
 }

@@ -1,5 +1,5 @@
-//! A cache folder that cannot be written to: the program works, says so once, and compiles its
-//! knowledge at the first start alone.
+//! Tests a cache folder that cannot be written to: the program works, says so once, and compiles
+//! its knowledge at the first start alone.
 
 use crate::turnstream;
 
@@ -7,7 +7,7 @@ use crate::turnstream;
 fn an_unwritable_cache_folder_is_told_of_once_and_costs_one_start() {
     let folder = tempfile::tempdir().expect("a folder");
     let path = |name: &str| folder.path().join(name);
-    // Nobody, not even root, can make a folder within a file.
+    // Not even root can make a folder within a file.
     std::fs::write(path("file"), "").expect("written");
     std::fs::create_dir(path("temporary")).expect("made");
     let toml = format!(

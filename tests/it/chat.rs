@@ -1,4 +1,4 @@
-//! `turnstream chat` as a script runs it: a turn a line.
+//! Tests `turnstream chat` as a script runs it: one turn per line.
 
 use std::io::{Read, Write};
 use std::path::Path;
@@ -10,7 +10,7 @@ use turnstream_schemas::{Response, Stage};
 use crate::scripted_server::{Script, ScriptedServer};
 use crate::{invariants, turnstream};
 
-/// What was said to a chat, and what it said.
+/// Runs a chat on the typed lines, and returns its output.
 pub(crate) fn chat(args: &[&str], typed: &str) -> Output {
     let mut command = turnstream(&[&["chat", "--log-level", "off"], args].concat());
     command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
@@ -19,7 +19,7 @@ pub(crate) fn chat(args: &[&str], typed: &str) -> Output {
     child.wait_with_output().expect("ended")
 }
 
-/// The responses and the counts of a chat with `--json`, and what a person saw of it.
+/// Returns the responses and the counts of a chat with `--json`, and what it showed to a person.
 pub(crate) fn printed(output: &Output) -> (Vec<Response>, Value, String) {
     let seen = String::from_utf8(output.stderr.clone()).expect("UTF-8");
     assert!(output.status.success(), "{}\n{seen}", output.status);
@@ -32,7 +32,7 @@ pub(crate) fn printed(output: &Output) -> (Vec<Response>, Value, String) {
     (responses.collect(), counts, seen)
 }
 
-/// A model that writes prose, and a configuration whose generation asks it.
+/// Returns a model that writes prose, and a configuration whose generation asks it.
 pub(crate) fn prompted_generation(folder: &Path) -> (ScriptedServer, String) {
     let server = ScriptedServer::start(Script::Writes(&[
         "Chamomile tea is calmer than black tea, and a warm room helps as well: try both tonight.",
@@ -57,7 +57,7 @@ fn a_pipe_is_answered_line_by_line_with_the_defaults() {
     assert!(!shown.contains('\u{1b}'), "escape codes in a pipe: {shown:?}");
     let first = shown.lines().next().expect("a response");
     assert!(first.to_lowercase().contains("bread"), "{first}");
-    // The path of the thanks, with the words of the turns and the gate's threshold.
+    // The path of the thank-you turn, with the words of the turns and the gate's threshold.
     for part in ["─ gate no retrieval: score 0.", "threshold 0.50", "─ turn thank you"] {
         assert!(shown.contains(part), "`{part}` is missing in\n{shown}");
     }
@@ -133,7 +133,7 @@ fn a_response_is_shown_while_a_model_writes_it() {
     let [response] = responses.as_slice() else { panic!("{responses:?}") };
     assert_eq!((&*response.model.name, response.degraded.is_empty()), ("default", true));
     assert_eq!(seen, format!("{}\n", response.text), "piece by piece the same text");
-    // Printed whole, the first of them would be the whole text.
+    // If the text were printed whole, the first piece would be all of it.
     assert!(pieces[0] < response.text.len(), "pieces of {pieces:?} bytes");
 }
 

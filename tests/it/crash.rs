@@ -1,20 +1,20 @@
-//! `turnstream run` on a real Apache Kafka, killed again and again.
+//! Tests `turnstream run` on a real Apache Kafka while its processes are killed again and again.
 //!
-//! Two services in turn (conversations and users; members with and without a place that they
-//! keep) are given turns without end, and their processes are killed with SIGKILL at moments that
-//! a seed draws: alone, beside a second process, while that joins, while one leaves. Each is
-//! started again under its own transactional id. Readers of committed records that have nothing
-//! to do with the engine read all along, Kafka's own console consumer among them, and in the end
-//! `oracle` holds what they saw against what was sent: every input has one outcome, in the order
-//! of its scope, and the history topic folds to the histories that those outcomes imply.
+//! Two services in turn (scopes by conversation and by user; dynamic and static members) receive
+//! turns without end, and their processes are killed with SIGKILL at moments that a seed draws:
+//! alone, beside a second process, while that one joins, while one leaves. Each is started again
+//! under its own transactional id. Readers of committed records that share nothing with the engine
+//! read all along, Kafka's own console consumer among them, and in the end `oracle` compares what
+//! they saw with what was sent: every input has one outcome, in the order of its scope, and the
+//! history topic folds to the histories that those outcomes imply.
 //!
-//! `cargo test` affords a few kills. Many:
+//! `cargo test` runs a few kills. For many:
 //!
 //! ```sh
 //! TURNSTREAM_CRASH_KILLS=100 cargo test --test it crash:: -- --nocapture
 //! ```
 //!
-//! Another test kills the *broker* under two processes, which are started again where they end:
+//! Another test kills the *broker* under two processes, which are started again if they end:
 //!
 //! ```sh
 //! TURNSTREAM_CRASH_BROKER_KILLS=30 cargo test --test it crash::killed_brokers -- --nocapture
@@ -50,18 +50,18 @@ use reader::{Isolation, Progress, Readers};
 use service::{PARTITIONS, SERVICES, Service};
 use turns::{Answered, TurnScript};
 
-/// Outcomes after a crash of the broker that cannot all have been on their way before it.
+/// A number of outcomes after a crash of the broker that cannot all have been in flight before it.
 const OF_NEW: usize = 2_000;
 
-/// One of these tests at a time: each has brokers and processes enough for a small machine, and what times
-/// out for want of it is no fault of theirs.
+/// Lets one of these tests run at a time: each loads a small machine fully, and a timeout under
+/// more load is no fault of the engine.
 static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
 
 fn alone() -> MutexGuard<'static, ()> {
     ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// How long nothing may happen at all before the test gives up.
+/// How long the test waits without any progress before it gives up.
 const PATIENCE: Duration = Duration::from_secs(120);
 
 #[test]
@@ -80,7 +80,7 @@ fn killed_brokers_lose_and_double_nothing() {
     });
 }
 
-/// Serves each service in turn, with its share of the kills as they are planned.
+/// Runs each service in turn, with its share of the planned kills.
 fn serve(test: &str, asked: Asked, plan: impl Fn(usize, usize, &mut Random) -> Vec<Crash>) {
     let _alone = alone();
     let Some(broker) = Broker::start_or_skip(test) else { return };
@@ -102,7 +102,7 @@ fn serve(test: &str, asked: Asked, plan: impl Fn(usize, usize, &mut Random) -> V
     assert_eq!(tally.kills.values().sum::<usize>(), asked.kills, "kills");
 }
 
-/// A service under fire.
+/// A service under test.
 struct Run<'test> {
     service: &'static Service,
     broker: &'test Broker,
@@ -114,7 +114,7 @@ struct Run<'test> {
 }
 
 impl<'test> Run<'test> {
-    /// Makes its topics; readers read, turns come, one process runs.
+    /// Creates the topics, and starts the readers, the feed and one process.
     fn start(
         service: &'static Service,
         broker: &'test Broker,
@@ -133,7 +133,7 @@ impl<'test> Run<'test> {
         Self { service, broker, group, readers, console, feed, progress }
     }
 
-    /// All the crashes, then the end.
+    /// Causes all the crashes, then finishes.
     fn crash(mut self, crashes: &[Crash], tally: &mut Tally) {
         let since = Instant::now();
         for crash in crashes {
@@ -153,12 +153,12 @@ impl<'test> Run<'test> {
         self.finish(tally);
     }
 
-    /// The end: everything owed, a fresh turn on every partition, and the oracle.
+    /// Waits for everything owed and for a fresh turn on every partition, and then asks the oracle.
     fn finish(mut self, tally: &mut Tally) {
         self.both_run();
         let Self { service, broker, mut group, readers, console, feed, progress } = self;
         let mut sender = feed.stop();
-        // What is lost never comes; the oracle names it.
+        // A lost outcome never comes; the oracle names its input.
         let all = comes(sender.count(), &progress, &mut group, &readers);
         let last_words = sender.send_last_words();
         let _ = all && comes(sender.count(), &progress, &mut group, &readers);
@@ -181,7 +181,7 @@ impl<'test> Run<'test> {
         tally.add(&verdict, aborted, seen.len());
     }
 
-    /// Brings the situation about, kills at the moment, and starts again. Gives who was killed.
+    /// Brings the situation about, kills at the moment, and starts again. Returns what was killed.
     fn fail(&mut self, crash: Crash) -> String {
         if let Some(time) = crash.halt {
             self.halt(time, crash.first);
@@ -208,8 +208,8 @@ impl<'test> Run<'test> {
         format!("{killed}")
     }
 
-    /// Halts the first of two while it gives partitions to the second, or the second once they
-    /// agree, and lets it go on.
+    /// Halts the first of two processes while it gives partitions to the second, or the second once
+    /// they agree, and then continues it.
     fn halt(&mut self, time: Duration, first: bool) {
         let one = self.one_runs();
         self.moves_on();
@@ -218,7 +218,7 @@ impl<'test> Run<'test> {
         let halted = if first { one } else { 1 - one };
         if first {
             let since = Instant::now();
-            // Where it ended by itself meanwhile, the two may have shared out without that.
+            // If it ended by itself meanwhile, the two may have shared the partitions without that.
             while self.group.given_away(one) == given && since.elapsed() < PATIENCE {
                 self.group.supervise();
                 std::thread::sleep(Duration::from_millis(1));
@@ -245,7 +245,7 @@ impl<'test> Run<'test> {
         if leaving.kill(&mut self.group) {
             return format!("{leaver}, which was leaving,");
         }
-        // It had left already: then the other.
+        // It had left already: kill the other.
         self.kill(1 - leaver, crash.away);
         format!("{}, left alone,", 1 - leaver)
     }
@@ -268,19 +268,19 @@ impl<'test> Run<'test> {
                 std::thread::sleep(Duration::from_millis(20));
             }
         });
-        // Not only what it had committed before it died.
+        // Wait for more than what it had committed before it died.
         self.wait(Moment::Outcomes(OF_NEW, Duration::ZERO));
         "the broker".to_owned()
     }
 
-    /// Kills a process, and starts it again after a while. The others go on meanwhile.
+    /// Kills a process, and starts it again after a while; the others go on meanwhile.
     fn kill(&mut self, slot: usize, away: Duration) {
         self.group.kill(slot);
         self.wait(Moment::Time(away));
         self.group.start(slot);
     }
 
-    /// One process runs, and which.
+    /// Makes sure that exactly one process runs, and returns its slot.
     fn one_runs(&mut self) -> usize {
         while let [_, second] = self.group.running()[..] {
             self.group.settle();
@@ -289,7 +289,7 @@ impl<'test> Run<'test> {
         self.group.running()[0]
     }
 
-    /// Two run, and the group agrees on it.
+    /// Makes sure that two processes run, and that the group agrees on it.
     fn both_run(&mut self) {
         for slot in 0..2 {
             if !self.group.running().contains(&slot) {
@@ -319,7 +319,7 @@ impl<'test> Run<'test> {
     }
 }
 
-/// Waits until so many inputs have an outcome, as long as more come; whether they came.
+/// Waits until `count` inputs have an outcome, as long as more come; returns whether they came.
 fn comes(count: usize, progress: &Progress, group: &mut Group, readers: &Readers) -> bool {
     let (mut seen, mut moved) = (progress.count(), Instant::now());
     while progress.count() < count {
@@ -338,7 +338,7 @@ fn comes(count: usize, progress: &Progress, group: &mut Group, readers: &Readers
     true
 }
 
-/// Outcomes that were written and never committed.
+/// Counts the outcomes that were written and never committed.
 fn aborted(service: &Service, broker: &Broker, verdict: &Verdict) -> usize {
     let mut written = 0;
     for plain in OUTCOMES {
@@ -349,17 +349,18 @@ fn aborted(service: &Service, broker: &Broker, verdict: &Verdict) -> usize {
     written - (verdict.responses + verdict.recorded + verdict.dead_letters)
 }
 
-/// What the whole run came to.
+/// The result of the whole run.
 #[derive(Default)]
 struct Tally {
     kills: BTreeMap<Kind, usize>,
     /// How often a process was halted for longer than its session.
     halts: usize,
-    /// How often one ended by itself.
+    /// How often a process ended by itself.
     gave_up: usize,
-    /// How many partitions stood, at a kill, below inputs that had their outcome already.
+    /// How many partitions, at a kill, had a committed offset below inputs that had their outcome
+    /// already.
     above: usize,
-    /// How often a static member had its group share everything out anew.
+    /// How often a static member rejoined, so that its group assigned orphaned partitions.
     mended: usize,
     verdicts: Vec<Verdict>,
     aborted: usize,
@@ -414,7 +415,7 @@ impl Tally {
     }
 }
 
-/// Where the test fails, what is needed to look into it is kept and told.
+/// Keeps what is needed to investigate if the test fails, and prints where it is.
 struct Evidence {
     asked: Asked,
     broker_logs: Vec<PathBuf>,
@@ -431,7 +432,7 @@ impl Drop for Evidence {
     fn drop(&mut self) {
         let Some(folder) = self.folder.take().filter(|_| std::thread::panicking()) else { return };
         let kept = folder.keep();
-        // What matters most is there without it.
+        // Best effort: the logs of the processes are there already.
         for (nth, log) in self.broker_logs.iter().enumerate() {
             let _ = std::fs::copy(log, kept.join(format!("broker-{}.log", nth + 1)));
         }

@@ -1,4 +1,4 @@
-//! Dead letters are shown, corrected and sent again, each once.
+//! Tests that dead letters are shown, corrected and sent again, each once.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -17,7 +17,7 @@ use crate::turnstream;
 
 const PATIENCE: Duration = Duration::from_secs(90);
 
-/// Runs `dead-letters` with a configuration; gives the exit code and what it says as JSON.
+/// Runs `dead-letters` with a configuration; returns the exit code and its output as JSON.
 fn dead_letters(config: &Path, words: &[&str]) -> (Option<i32>, Value) {
     let mut command = turnstream(&["dead-letters"]);
     let done = command.args(words).arg("--config").arg(config).arg("--json").output();
@@ -29,7 +29,7 @@ fn dead_letters(config: &Path, words: &[&str]) -> (Option<i32>, Value) {
     (done.status.code(), serde_json::from_str(last).expect("JSON"))
 }
 
-/// What is wrong with a turn of the tests, by its number.
+/// Returns a turn of the tests; its number determines what is wrong with it.
 fn turn(number: usize) -> String {
     let (conversation, id) = (format!("c-{}", number % 40), format!("t-{number}"));
     let turn = |speaker: &str, text: &str| {
@@ -45,7 +45,7 @@ fn turn(number: usize) -> String {
     .to_string()
 }
 
-/// Lets only short texts through.
+/// Accepts only short texts.
 const SHORT: &str = "[turns]\nmax_text_bytes = 64\n";
 const CHAT: &str = ".conversation_id = .chat | del(.chat)";
 
@@ -100,7 +100,7 @@ fn letters_of_an_embedded_log_are_corrected_and_answered() {
     let (code, _) = redrive(&["0-4711"]);
     assert_eq!(code, Some(2), "there is no such letter");
 
-    // Longer texts are taken now, so all but the broken one are answered.
+    // Longer texts are accepted now, so all but the broken one are answered.
     serve("", "");
     let answered = answered(&directory);
     assert_eq!(answered.len(), 11, "{answered:?}");
@@ -115,7 +115,7 @@ fn letters_of_an_embedded_log_are_corrected_and_answered() {
     assert_eq!(redrive(&[sent, "--again"]).1["sent"], 1);
 }
 
-/// How often each turn was answered.
+/// Counts the answers to each turn.
 fn answered(directory: &Path) -> BTreeMap<String, usize> {
     let log = EmbeddedLog::in_directory(directory, &EmbeddedConfig::default()).expect("a log");
     let mut answered = BTreeMap::new();
@@ -160,7 +160,7 @@ fn letters_sent_again_on_a_real_broker_are_answered_once() {
     wait(&mut engine, "dead-letters", 500);
     engine.stop();
 
-    // Killed after every so many milliseconds: it may have read, sent nothing, some, or all.
+    // Killed after ever more milliseconds: it may have read, sent nothing, some, or all.
     let speaker = ["redrive", "--reason", "customer", "--edit", ".speaker = \"user\""];
     let chat = ["redrive", "--reason", "conversation_id", "--edit", CHAT];
     let long = ["redrive", "--reason", "bytes"];

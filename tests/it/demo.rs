@@ -1,5 +1,5 @@
-//! `turnstream demo` as a person or a program runs it: what it prints keeps what the engine and
-//! the demo promise.
+//! Tests `turnstream demo` as a person or a program runs it: its output keeps the promises of the
+//! engine and of the demo.
 
 use std::io::Write;
 use std::process::{Output, Stdio};
@@ -16,7 +16,7 @@ fn succeeded(output: &Output) -> &str {
     std::str::from_utf8(&output.stdout).expect("UTF-8")
 }
 
-/// What one run with `--json` printed.
+/// The output of one run with `--json`.
 struct PrintedDemo {
     records: Vec<Value>,
     responses: Vec<Response>,
@@ -45,7 +45,7 @@ static WHOLE: LazyLock<PrintedDemo> = LazyLock::new(|| {
     PrintedDemo::read(&turnstream(&["demo", "--all", "--json"]).output().expect("it starts"))
 });
 
-/// The turns of the conversations, echoes left out: their words are our own.
+/// Returns the turns of the conversations without echoes, whose words are our own.
 fn turns() -> Vec<Turn> {
     let files = [
         include_str!("../../src/cli/demo/conversations/teahouse.jsonl"),
@@ -125,7 +125,7 @@ fn rows_are_asked_for_and_said_where_the_words_call_for_them() {
         assert!(response.gate.retrieve && response.gate.features.is_empty(), "{id}");
         assert_eq!(response.action, Some(Action::Answer), "{id}");
     }
-    // Nobody asks for rooms here.
+    // This turn asks for no room.
     let swim = turn("h7");
     assert!(swim.gate.retrieve && swim.gate.features.contains_key("question"), "{:?}", swim.gate);
     assert!(swim.evidence.iter().all(|evidence| evidence.row.is_none()), "{}", swim.text);
@@ -152,7 +152,8 @@ fn what_returns_is_recalled_and_what_does_not_is_evicted() {
     // Back to the guitar after three turns about the garden.
     assert_eq!(recalled("r7", true), ["r6", "r5", "r4"]);
     assert!(recalled("r7", false).contains(&"r1"));
-    // The history holds six: the first to go is of the garden, though the guitar is older.
+    // The history holds six entries: the first to go is about the garden, though the guitar is
+    // older.
     assert_eq!(evicted("r6"), [""; 0]);
     assert!(["r4", "r5", "r6"].contains(&evicted("r7")[0]), "{:?}", evicted("r7"));
     // The train to the beach was another subject three turns before.

@@ -1,5 +1,5 @@
-//! Two replays held against each other: nothing where nothing changed, else exactly the turns that an
-//! independent look at the responses finds.
+//! Tests the comparison of two replays: it reports nothing where nothing changed, and otherwise
+//! exactly the turns that an independent look at the responses finds.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use crate::fronts::is_there;
 use crate::turnstream;
 
-/// What users say; each in a conversation of its own.
+/// The words of users, each in a conversation of its own.
 const SAID: [&str; 7] = [
     "What is a violin?",
     "Can a dog fly?",
@@ -29,7 +29,7 @@ fn run(args: &[&str]) -> (Option<i32>, String) {
     (output.status.code(), out)
 }
 
-/// The responses to the turns, in a file.
+/// Replays the turns, and returns the file of the responses.
 fn replayed(folder: &Path, name: &str, config: &str) -> String {
     let path = |name: String| folder.join(name).display().to_string();
     let (log, out) = (path("log.jsonl".to_owned()), path(format!("{name}.jsonl")));
@@ -70,7 +70,7 @@ fn the_same_configuration_changes_nothing() {
     let b = replayed(folder.path(), "b", "");
     let (code, report) = compared(&[&a, &b, "--fail-over", "any->any > 0"]);
     assert_eq!((code, &report["compared"], &report["same"]), (Some(0), &7.into(), &7.into()));
-    // A score that differs is no other answer; a turn that is gone is told.
+    // A different score is no different answer; a missing turn is reported.
     let mut other = responses(&b);
     other[0]["gate"]["score"] = json!(0.123);
     other.pop();
@@ -95,7 +95,7 @@ fn what_changed_is_found_with_the_stage_and_the_limits_hold() {
     assert_eq!(counts(&report, "actions"), [("hand_off → ask".to_owned(), 1)]);
     assert_eq!(counts(&report, "tenants"), [("shop".to_owned(), 1)]);
 
-    // Every fact is said: what then differs is what says another thing.
+    // With every fact spoken, the turns that differ are those with other words.
     let speak = "[sources.graph]\nkind = \"graph\"\nspeak = true\n";
     let b = replayed(folder.path(), "c", speak);
     let (changed, page, log) = (path("changed.jsonl"), path("page.html"), path("log.jsonl"));
@@ -127,7 +127,7 @@ fn what_changed_is_found_with_the_stage_and_the_limits_hold() {
     assert!(out.contains("ask → answer"), "{out}");
 }
 
-/// The page has, in a browser, the counts of `--json`.
+/// Checks that the page shows, in a browser, the counts of `--json`.
 fn a_browser_shows(page: &str, report: &Value) {
     let test = "what_changed_is_found_with_the_stage_and_the_limits_hold";
     let folder = tempfile::tempdir().expect("a folder");

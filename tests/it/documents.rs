@@ -1,4 +1,4 @@
-//! The documents name files and tests that are there.
+//! Tests that the documents name files and tests that exist.
 
 use std::path::{Path, PathBuf};
 
@@ -59,13 +59,13 @@ fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
 }
 
-/// The targets of a document's links to other files of the repository.
+/// Returns the targets of a document's links to other files of the repository.
 fn links(text: &str) -> impl Iterator<Item = &str> {
     let targets = text.split("](").skip(1).filter_map(|rest| rest.split(')').next());
     targets.filter(|target| !target.contains("://") && !target.starts_with('#'))
 }
 
-/// Every Rust file of ours.
+/// Collects every Rust file of ours.
 fn sources(folder: &Path, found: &mut Vec<PathBuf>) {
     for entry in std::fs::read_dir(folder).expect("a folder") {
         let path = entry.expect("an entry").path();
@@ -90,7 +90,7 @@ fn links_lead_somewhere() {
     }
 }
 
-/// The third column of the table of invariants names tests: each is a test function or a module.
+/// The second column of the table of invariants names tests: each is a test function or a module.
 #[test]
 fn every_invariant_names_tests_that_exist() {
     let mut files = Vec::new();

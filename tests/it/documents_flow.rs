@@ -1,4 +1,4 @@
-//! Documents through the whole program: imported, searched, answered from, taken out; and
+//! Tests documents through the whole program: imported, searched, answered from, removed; and
 //! retrieval measured on data sets small enough to count by hand.
 
 use std::path::{Path, PathBuf};
@@ -15,7 +15,7 @@ not a document
 {"id":"zh-1","title":"云湖饭店","text":"云湖饭店的早餐从七点开始。停车场是免费的。"}
 "#;
 
-/// Runs the program; gives its exit code and its last line.
+/// Runs the program; returns its exit code and its last line.
 fn run(args: &[&str]) -> (i32, Value) {
     let output = turnstream(args).output().expect("it starts");
     let text = String::from_utf8(output.stdout).expect("UTF-8");
@@ -28,14 +28,14 @@ fn text(path: &Path) -> &str {
     path.to_str().expect("UTF-8")
 }
 
-/// A file of a folder.
+/// Writes a file in a folder.
 fn file(folder: &Path, name: &str, content: &str) -> PathBuf {
     let path = folder.join(name);
     std::fs::write(&path, content).expect("written");
     path
 }
 
-/// Imports the documents; gives the folder of the store.
+/// Imports the documents; returns the folder of the store.
 fn import(folder: &Path) -> PathBuf {
     let (documents, store) = (file(folder, "documents.jsonl", DOCUMENTS), folder.join("store"));
     let (code, report) =
@@ -74,7 +74,7 @@ fn documents_are_imported_found_and_taken_out() {
     assert!(code == 1 && error.contains("documents import"), "{refused}");
 }
 
-/// The responses to a user's turns, one conversation each.
+/// Returns the responses to a user's turns, each in a conversation of its own.
 fn responses(folder: &Path, store: Option<&Path>, turns: &[&str]) -> Vec<Response> {
     let turns: String = turns
         .iter()
@@ -86,7 +86,7 @@ fn responses(folder: &Path, store: Option<&Path>, turns: &[&str]) -> Vec<Respons
         })
         .collect();
     let log = file(folder, "turns.jsonl", &turns);
-    // The gate goes by the graph, which has no Chinese here: a question alone has to pass it.
+    // The gate uses the graph, which has no Chinese here, so a question alone must pass it.
     let mut config = "[gate]\nthreshold = 0.3\n".to_owned();
     if let Some(store) = store {
         config += &format!("[documents]\ndirectory = {:?}\n", text(store));
@@ -113,7 +113,7 @@ fn responses_rest_on_documents_where_these_know_better() {
     let said: Vec<&str> = answered.iter().map(|response| response.text.as_str()).collect();
     assert_eq!(said[0], "Yes, parking is free, and there is room for twelve cars.");
     assert_eq!(said[1], "《云湖饭店》里说：云湖饭店的早餐从七点开始。");
-    // Common knowledge is no answer of a hotel's.
+    // Common knowledge does not answer for a hotel.
     assert_eq!(answered[2].action, Some(Action::Decline), "{said:?}");
     let first = &answered[0].evidence[0];
     let passage = first.document.as_ref().expect("a passage");
@@ -123,7 +123,7 @@ fn responses_rest_on_documents_where_these_know_better() {
     assert_eq!((passage.title.as_str(), passage.chunk), ("Ashley Hotel", 0));
     assert!(passage.by_words.is_some() && passage.by_meaning.is_some());
     assert!(answered[0].plan.0.iter().any(|source| source.0 == "documents"));
-    // Without documents nothing of this is there.
+    // Without documents, nothing of this is there.
     let without = responses(folder.path(), None, &turns);
     assert!(without.iter().flat_map(|it| &it.evidence).all(|it| it.document.is_none()));
     assert!(without[2].text.contains("coffee"), "{}", without[2].text);
@@ -140,7 +140,7 @@ fn a_store_that_is_not_there_is_a_problem_of_the_configuration() {
     assert!(refused.to_string().contains("documents.directory"), "{refused}");
 }
 
-/// Two entities; the second instance names nobody, so that everything is searched for it.
+/// Two entities; the second instance names neither, so that everything is searched for it.
 const SNIPPETS: &str = r#"{"hotel":{"0":{"name":"ASHLEY HOTEL","reviews":{"0":{"sentences":{"0":"The parking was free.","1":"The rooms were quiet."}}},"faqs":{"0":{"question":"Is there a gym?","answer":"No."}}},"1":{"name":"GONVILLE HOTEL","reviews":{"0":{"sentences":{"0":"Parking cost us ten pounds.","1":"Parking, parking, parking: never free."}}},"faqs":{}}}}"#;
 const INSTANCES: &str = r#"{"target":true,"turns":[{"speaker":"U","text":"The Ashley Hotel, please."},{"speaker":"S","text":"Booked."},{"speaker":"U","text":"Is the parking free?"}],"knowledge":[{"domain":"hotel","entity_id":0,"doc_type":"review","doc_id":0,"sent_id":0}]}
 {"target":true,"turns":[{"speaker":"U","text":"Any gym?"}],"knowledge":[{"domain":"hotel","entity_id":0,"doc_type":"faq","doc_id":0},{"domain":"hotel","entity_id":0,"doc_type":"review","doc_id":0,"sent_id":1}]}
@@ -170,11 +170,11 @@ fn dstc11_is_measured_as_counted_by_hand() {
         assert_eq!(code, 0, "{figures}");
         figures
     };
-    // The first finds its one snippet first; the second one of its two, first.
+    // The first instance finds its one snippet first; the second finds one of its two first.
     let within = eval("entities");
     assert_eq!((&within["n"], &within["mrr"]), (&json!(2), &json!(1.0)), "{within}");
     assert_eq!(within["recall"], json!({ "1": 0.75, "5": 0.75, "10": 0.75 }));
-    // Among all, the other hotel says "parking" and "free" more often than the one that was named.
+    // Among all snippets, the other hotel says "parking" and "free" more often than the named one.
     let all = eval("all");
     assert_eq!(all["recall"]["1"], json!(0.25), "{all}");
     assert_eq!(all["recall"]["5"], json!(0.75), "{all}");
@@ -193,14 +193,14 @@ fn kbp_is_measured_as_counted_by_hand() {
         args.extend(more);
         run(&args)
     };
-    // "首都呢" shares nothing with a persona, so the first one stands: it is not the one.
+    // "首都呢" shares nothing with a persona, so the first one is taken, which is wrong.
     let (code, figures) = eval(&[]);
     assert_eq!((code, &figures["n"]), (0, &json!(3)), "{figures}");
     assert_eq!((&figures["persona"], &figures["both_persona"]), (&json!(1.0), &json!(0.5)));
     assert_eq!(figures["both_documents"], json!(1.0));
     let (code, refused) = eval(&["--retriever", "fusion"]);
     assert!(code == 2 && refused.to_string().contains("--train"), "{refused}");
-    // Learned from the very data it is measured on, it has to know them.
+    // Trained on the very data that it is measured on, the fusion must know them.
     let (code, figures) = eval(&["--retriever", "fusion", "--train", text(&data)]);
     assert_eq!((code, &figures["both_persona"]), (0, &json!(1.0)), "{figures}");
 }

@@ -1,5 +1,5 @@
-//! A process that is told to stop while a model stands still: it ends all the same, and the next
-//! one answers what it left.
+//! Tests a process that is told to stop while a model is stalled: it ends all the same, and the
+//! next one answers what it left.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -16,9 +16,9 @@ use turnstream_operators::generation::GenerationForm;
 use turnstream_ports::model::scripted::{Act, Line, Scripted};
 use turnstream_ports::model::{Generate, GenerateRequest, Generated};
 
-/// Turns, each of a conversation of its own.
+/// Turns, each in a conversation of its own.
 const TURNS: usize = 2_000;
-/// Of those, which the model answers before it stands still.
+/// The number of those that the model answers before it stalls.
 const ANSWERED: usize = 100;
 const PATIENCE: Duration = Duration::from_secs(120);
 
@@ -29,7 +29,7 @@ fn responses(log: &EmbeddedLog) -> usize {
     records.expect("read").len()
 }
 
-/// Serves the log while `meanwhile` goes on, which sets the flag.
+/// Serves the log while `meanwhile` runs, which sets the flag.
 fn served(
     log: &EmbeddedLog,
     model: &Arc<Model>,
@@ -61,7 +61,7 @@ fn served(
 fn wait_until(what: &str, mut is: impl FnMut() -> bool) {
     let began = Instant::now();
     while !is() {
-        // Not by a panic, which would wait for the engine for ever.
+        // Abort instead of panicking, which would wait for the engine for ever.
         if began.elapsed() > PATIENCE {
             eprintln!("never: {what}");
             std::process::abort();
@@ -113,7 +113,7 @@ fn a_process_that_is_told_to_stop_leaves_what_a_stalled_model_holds() {
         stop.store(true, Ordering::Relaxed);
     });
     assert_eq!(second.left, 0);
-    // What was answered first of all lies below the committed offset, and is not read again.
+    // The first answers lie below the committed offset, and are not read again.
     assert!(second.skipped as usize <= ANSWERED, "{}", second.skipped);
     assert_eq!(second.tally.responses as usize, TURNS - ANSWERED);
     assert!(second.tally.is_conserved());

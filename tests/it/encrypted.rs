@@ -1,5 +1,5 @@
-//! A broker as it is managed elsewhere: over TLS, with a log-in by SCRAM, topics compressed with zstd. Needs a
-//! program that was built for it:
+//! Tests a broker as others manage it: over TLS, with a log-in by SCRAM, topics compressed with
+//! zstd. Needs a program that was built for it:
 //!
 //! ```sh
 //! deploy/packages --sasl
@@ -16,7 +16,7 @@ use rdkafka::producer::{BaseProducer, BaseRecord, Producer as _};
 use crate::broker::Broker;
 
 const TURNS: usize = 20;
-/// How long nothing may come before the test gives up.
+/// How long the test waits without a record before it gives up.
 const PATIENCE: Duration = Duration::from_secs(120);
 
 #[test]
@@ -54,7 +54,7 @@ fn turns_are_served_over_tls_with_a_log_in_by_scram() {
         (done.status.code(), String::from_utf8_lossy(&done.stderr).into_owned())
     };
 
-    // A file that is not there is told before the broker is asked; a password that is wrong, by it.
+    // A missing file is reported before the broker is asked; the broker reports a wrong password.
     let mut wrong = client;
     wrong[4].1 = "/nowhere/ca.pem";
     let (code, said) = validated(&wrong);
@@ -78,7 +78,7 @@ fn turns_are_served_over_tls_with_a_log_in_by_scram() {
     }
     let reader = read_all(&settings);
     let producer: BaseProducer = settings.create().expect("a producer");
-    // The topics are made by the engine.
+    // The engine creates the topics.
     let deadline = Instant::now() + PATIENCE;
     let is_there = || {
         let found = producer.client().fetch_metadata(Some("turns"), PATIENCE).expect("answered");
@@ -114,7 +114,7 @@ fn turns_are_served_over_tls_with_a_log_in_by_scram() {
     assert_eq!(responses, expected);
 }
 
-/// A reader of the responses, as they come.
+/// Returns a reader of the responses, as they come.
 fn read_all(settings: &ClientConfig) -> BaseConsumer {
     let mut settings = settings.clone();
     settings.set("group.id", "reader").set("auto.offset.reset", "earliest");

@@ -1,4 +1,4 @@
-//! `turnstream explain` on what a replay and a chat left behind.
+//! Tests `turnstream explain` on the output of a replay and of a chat.
 
 use std::path::Path;
 use std::process::Output;
@@ -31,7 +31,7 @@ fn succeeded(args: &[&str]) -> String {
     String::from_utf8(output.stdout).expect("UTF-8")
 }
 
-/// Replays a log of ours of so many turns, and gives the responses.
+/// Replays a log of ours with `turns` turns, and returns the responses.
 fn replayed(folder: &Path, turns: usize, more: &[&str]) -> Vec<Response> {
     let lines = SAID[..turns].iter().map(|(conversation, turn, text)| {
         json!({ "conversation_id": conversation, "turn_id": turn, "speaker": "user", "text": text })
@@ -101,7 +101,7 @@ fn any_response_of_a_file_can_be_explained() {
 
     let config = file(folder.path(), "gate.toml");
     std::fs::write(&config, "[gate]\nthreshold = 0.375\n").expect("written");
-    // What a response says is what was; a record of an earlier version says nothing.
+    // A response says what was in force; a record of an earlier version does not.
     let tree = succeeded(&["explain", &out, "--line", "1", "--config", &config]);
     assert!(tree.contains("threshold 0.50, "), "{tree}");
     let earlier = file(folder.path(), "earlier.jsonl");
@@ -182,7 +182,7 @@ fn the_prompts_of_a_response_are_shown_and_held_against_it() {
     let tree = succeeded(&["explain", &out, "--line", "1", "--prompts", &answers]);
     assert!(tree.contains("this response's") && tree.contains("<<dialogue "), "{tree}");
 
-    // Answers of another prompt, and of another run.
+    // Answers to another prompt, and of another run.
     let hash = responses[0].model.prompt_hash.as_deref().expect("a prompt");
     let text = std::fs::read_to_string(&answers).expect("answers");
     std::fs::write(&answers, text.replace(hash, "0123")).expect("written");
@@ -195,7 +195,7 @@ fn the_prompts_of_a_response_are_shown_and_held_against_it() {
     std::fs::write(&answers, other.collect::<String>()).expect("written");
     assert_eq!(asked("1")[0]["fits"], json!("other_answer"));
 
-    // What was recorded without prompts says so; with them it answers a replay all the same.
+    // Without recorded prompts the command says so; a replay accepts answers with prompts, too.
     let without = text.lines().map(|line| {
         let mut line: Value = serde_json::from_str(line).expect("an answer");
         line.as_object_mut().expect("an object").remove("question").expect("a question");

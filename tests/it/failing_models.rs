@@ -1,6 +1,6 @@
-//! A language model that fails says why, in every place where somebody looks; and what it writes
-//! that is no prose is said to nobody. All through the client that serves, against a server of the
-//! tests' own.
+//! Tests that a language model that fails says why, in every place where people look, and that its
+//! output that is not prose reaches nobody. Everything goes through the client that serves, against
+//! a server of the tests' own.
 
 use std::path::Path;
 use std::process::Output;
@@ -15,7 +15,7 @@ use crate::{invariants, turnstream};
 const KEY_VARIABLE: &str = "TURNSTREAM_TEST_KEY";
 const KEY: &str = "sk-hush-4711-hush";
 
-/// A log of so many turns, and a configuration whose generation asks this server.
+/// Writes a log of `turns` turns, and a configuration whose generation asks this server.
 fn prepare(folder: &Path, server: &ScriptedServer, turns: usize, model: &str, stage: &str) {
     let turn = |at| {
         let text = format!("Which tea is the calmest, and is number {at} any good?");
@@ -33,7 +33,7 @@ fn run(folder: &Path, args: &[&str]) -> Output {
     ended.expect("started")
 }
 
-/// What a replay of the log counted, its responses, and the lines of its log.
+/// Replays the log; returns its counts, its responses, and its log lines.
 fn replay(folder: &Path, more: &[&str]) -> (Value, Vec<Response>, Vec<Value>) {
     let args = ["replay", "log.jsonl", "--config", "prompted.toml", "--out", "out.jsonl"];
     let ended = run(folder, &[&args[..], &["--json", "--log-format", "json"], more].concat());
@@ -51,7 +51,7 @@ fn replay(folder: &Path, more: &[&str]) -> (Value, Vec<Response>, Vec<Value>) {
     (counts, responses.collect(), read(&said))
 }
 
-/// The one line of a log with a message that begins so.
+/// Returns the one line of a log whose message begins with `message`.
 fn line<'a>(lines: &'a [Value], message: &str) -> &'a Value {
     let is = |line: &&Value| line["message"].as_str().is_some_and(|it| it.starts_with(message));
     let found: Vec<&Value> = lines.iter().filter(is).collect();
@@ -59,7 +59,7 @@ fn line<'a>(lines: &'a [Value], message: &str) -> &'a Value {
     line
 }
 
-/// A server that answers so: what is said of it must have these words, and not the key.
+/// Checks that all reports of a server that answers so have these words, and not the key.
 fn says_why(status: u16, body: &'static str, says: &[&str]) {
     let folder = tempfile::tempdir().expect("a folder");
     let server = ScriptedServer::start(Script::Says(status, body));
@@ -82,7 +82,7 @@ fn says_why(status: u16, body: &'static str, says: &[&str]) {
         is_told(&fault.reason);
     }
 
-    // Before the first turn, then at the first of the kind, and no more than that within a minute.
+    // Reported before the first turn, then at the first of the kind, and no more within a minute.
     let probed = line(&lines, "the language model does not answer");
     let failed = line(&lines, "a model gave no answer that can be used");
     for said in [probed, failed] {
@@ -108,7 +108,7 @@ fn says_why(status: u16, body: &'static str, says: &[&str]) {
     assert_eq!(printed["language_models"][0]["answers"], json!(false));
     is_told(printed["language_models"][0]["reason"].as_str().expect("a reason"));
 
-    // The reason is the model's answer, as far as a replay of recorded answers goes.
+    // For a replay of recorded answers, the reason is the model's answer.
     drop(server);
     let (_, again, lines) = replay(folder.path(), &["--answers", "answers.jsonl"]);
     assert_eq!(again, responses);
@@ -150,15 +150,15 @@ fn a_model_that_answers_is_told_of_before_the_first_turn() {
     assert_eq!(nobody.status.code(), Some(2), "nothing is named, and nothing configured");
 }
 
-/// What a customer may read.
+/// A text that a customer may read.
 const GOOD: &str = "Chamomile tea is said to be the calmest.";
 
-/// Rubbish is asked for once more, and what comes then is said; where that is rubbish too, the
-/// policy decides.
+/// Checks that rubbish is asked for once more and the next answer is used; if that is rubbish too,
+/// the policy decides.
 fn is_not_said(rubbish: &'static str, says: &str) {
     let texts: &'static [&'static str] = Vec::leak(vec![rubbish, GOOD]);
     let always: &'static [&'static str] = Vec::leak(vec![rubbish]);
-    // Pieces of a stream, and one attempt: being asked once more is no matter of attempts.
+    // Pieces of a stream, and one attempt: asking once more does not count as an attempt.
     let model = "stream = \"always\"";
     let stage = "on_failure = \"lexical\"\n[generation.prompted.call]\nattempts = 1\n";
     for texts in [texts, always] {

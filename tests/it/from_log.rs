@@ -1,5 +1,5 @@
-//! What a service answered is replayed from its log: the same configuration answers the same, and another one
-//! differs where it must.
+//! Tests that the answers of a service are replayed from its log: the same configuration answers
+//! the same, and another one differs where it must.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -14,7 +14,7 @@ use crate::turnstream;
 
 const PATIENCE: Duration = Duration::from_secs(90);
 
-/// What users say, one after the other; every conversation begins at another place.
+/// The words of users, one after the other; every conversation begins at another place.
 const SAID: [&str; 6] = [
     "What is a violin?",
     "My violin is broken.",
@@ -24,10 +24,10 @@ const SAID: [&str; 6] = [
     "And what is a piano?",
 ];
 const CONVERSATIONS: usize = 12;
-/// Turns of each: more than the window of recent ones, so that older ones are recalled by their clusters.
+/// Turns of each: more than the window of recent ones, so that older ones are recalled by clusters.
 const ROUNDS: usize = 11;
 
-/// The turns, some without an id of their own, with one that an agent says and one that is no turn.
+/// Returns the turns, some without an id, with one that an agent says and one that is no turn.
 fn turns() -> Vec<(String, String)> {
     let mut turns = Vec::new();
     for round in 0..ROUNDS {
@@ -40,7 +40,7 @@ fn turns() -> Vec<(String, String)> {
                 turn["turn_id"] = json!(format!("t-{round}"));
             }
             if conversation == 3 {
-                // Only an agent's side echoes a response.
+                // Only an agent's turn can echo a response.
                 turn["response_id"] = json!("shop-1");
             }
             turns.push((key, turn.to_string()));
@@ -52,7 +52,7 @@ fn turns() -> Vec<(String, String)> {
     turns
 }
 
-/// Runs a command that has to succeed; gives its last line as JSON.
+/// Runs a command that must succeed; returns its last line as JSON.
 pub(crate) fn command(words: &[&str]) -> Value {
     let done = turnstream(words).arg("--json").output().expect("it starts");
     let out = said(&done, &words.join(" "));
@@ -93,7 +93,8 @@ fn replays_answer_as_the_service_did(folder: &Path, service: &str) {
     command(&["replay", "--from-log", service, "--config", service, "--out", &same]);
     assert_eq!(std::fs::read_to_string(&same).expect("responses"), before, "the same bytes twice");
 
-    // Who asks for a person is asked back now; history goes on as it was, so nothing else changes.
+    // A user who asks for a person is asked back now; history goes on as it was, so nothing else
+    // changes.
     let changed = path("changed.jsonl");
     let other = path("other.toml");
     std::fs::write(&other, "[decision.hand_off]\nasked = false\n").expect("written");

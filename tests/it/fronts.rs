@@ -1,5 +1,6 @@
-//! Clients that are not ours speak through the gateway: curl, OpenAI's Python client and a browser. A language
-//! model words the answers, and holds their last words until a client has seen the first.
+//! Tests clients that are not ours through the gateway: curl, OpenAI's Python client and a browser.
+//! A language model words the answers, and holds their last words until a client has seen the
+//! first.
 
 use std::io::{BufRead, BufReader};
 use std::net::SocketAddr;
@@ -22,14 +23,14 @@ use crate::scripted_server::{Script, ScriptedServer};
 
 const WORDS: &str = "It is an instrument that many people like to hear in the evening.";
 
-/// How long a client may take. Generous: it bounds a hang.
+/// How long a client may take: generous, since it bounds a hang.
 const PATIENCE: Duration = Duration::from_secs(120);
 
 fn folder() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/it/fronts")
 }
 
-/// The server of the page: it lets the model write on, and takes what the page has seen.
+/// The server of the page: it releases the model, and receives what the page has seen.
 struct PageServer {
     address: SocketAddr,
     seen: std::sync::mpsc::Receiver<String>,
@@ -78,7 +79,7 @@ impl Drop for Client {
     }
 }
 
-/// The program's own word that it is there; where it is not, the test says so and passes, but in CI.
+/// Returns the output of a program that runs. Otherwise prints so and returns `None`, except in CI.
 pub(crate) fn is_there(test: &str, command: &mut Command) -> Option<Output> {
     let why = match command.stdin(Stdio::null()).output() {
         Ok(said) if said.status.success() => return Some(said),
@@ -219,7 +220,7 @@ fn the_openai_client_streams_while_the_engine_is_killed(
     let mut seen: Vec<Value> = Vec::new();
     for line in lines {
         let line: Value = serde_json::from_str(&line).unwrap_or_else(|e| panic!("{e}: {line}"));
-        // Killed while the turn is on its way, and started again.
+        // Killed while the turn is in flight, and started again.
         if let Some(asked) = line.get("asked").filter(|asked| *asked != "What is a drum?") {
             engine.take().expect("it runs").kill();
             let log = data.join(format!("{}.log", asked.as_str().expect("text").len()));

@@ -1,5 +1,5 @@
-//! The learned gate from end to end: trained by the command, measured by the command, and at work
-//! in a replay; the one that ships beside the rules.
+//! Tests the learned gate from end to end: trained by the command, measured by the command, and
+//! used in a replay; and the shipped one beside the rules.
 
 use std::path::PathBuf;
 
@@ -26,7 +26,7 @@ impl GateFolder {
         std::fs::write(self.file(name), text).expect("written");
     }
 
-    /// Instances of DSTC's shape in words of ours: a guest asks about a thing, or does not.
+    /// Writes instances of DSTC's shape in our own words: a guest asks about a thing, or does not.
     fn instances(&self, name: &str, places: std::ops::Range<usize>) {
         let things = ["pool", "garden", "sauna", "terrace", "library"];
         let asks = ["Is the {} of house H crowded?", "What do guests say about the {} of house H?"];
@@ -44,7 +44,7 @@ impl GateFolder {
         self.write(name, &lines.collect::<String>());
     }
 
-    /// The responses of a replay of three turns, the gate configured so.
+    /// Returns the responses of a replay of three turns with this configuration of the gate.
     fn replay(&self, gate: &str) -> Vec<Value> {
         let said = ["Is the hotel quiet, and do guests like the pool?", "Thank you, bye.", "你好"];
         let lines = said.iter().enumerate().map(|(at, text)| {
@@ -65,7 +65,7 @@ impl GateFolder {
     }
 }
 
-/// Runs a command that succeeds; what it printed.
+/// Runs a command that must succeed; returns its output.
 fn run(args: &[&str]) -> String {
     let done = turnstream(args).output().expect("it starts");
     let errors = String::from_utf8_lossy(&done.stderr);
@@ -91,7 +91,7 @@ fn a_gate_is_trained_measured_and_at_work() {
     let made = last_line(&run(&[&train[..], &shape].concat()));
     assert_eq!(made["definitions"][0]["name"], "dstc11");
     assert_eq!(made["definitions"][0]["developed_on"]["turns"], 24);
-    // What it went on from is gone with its end.
+    // A training that ends removes its state file.
     assert!(!folder.file("own.zst.training").exists());
 
     let dev = folder.text("dev.jsonl");
@@ -124,11 +124,11 @@ fn by_source_the_shipped_gate_decides_where_rows_can_be_asked() {
     let gates: Vec<&Value> = responses.iter().map(|response| &response["gate"]).collect();
     assert_eq!(gates[0]["features"]["sgd"], gates[0]["score"], "{}", gates[0]);
     assert_eq!(responses[0]["models"]["gate"]["name"], "gate-en", "{}", responses[0]);
-    // By default no turn is kept from rows.
+    // By default every turn may ask for rows.
     let default = table.replace("by_source", "auto");
     let responses_by_default = folder.replay(&default);
     assert!(responses_by_default.iter().all(|it| it["gate"]["retrieve"] == true));
-    // With the graph alone, which is asked where no source is named, the rules decide.
+    // With the graph alone, which is asked if no source is named, the rules decide.
     let responses = folder.replay("");
     assert!(responses[0]["gate"]["features"].get("question").is_some(), "{}", responses[0]);
     assert!(responses[0]["models"].get("gate").is_none(), "{}", responses[0]);

@@ -1,4 +1,4 @@
-//! `turnstream gateway` between clients that speak HTTP and an engine that reads Kafka.
+//! Tests `turnstream gateway` between clients that speak HTTP and an engine that reads Kafka.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
@@ -13,7 +13,7 @@ use crate::kafka::kcat::read_all;
 
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// A gateway, with the port that it took.
+/// A gateway, with its port.
 pub(crate) struct Door {
     process: Engine,
     pub(crate) port: u16,
@@ -39,7 +39,7 @@ impl Door {
         Self { process, port }
     }
 
-    /// Status and body of a request; `headers` are whole lines.
+    /// Returns status and body of a request; `headers` are whole lines.
     fn ask(&self, method: &str, path: &str, headers: &[&str], body: &str) -> (u16, String) {
         let mut answer = String::new();
         let mut stream = self.request(method, path, headers, body);
@@ -199,7 +199,7 @@ fn a_desk_hears_and_takes_over(door: &Door) {
     let count = |what: &str| heard.iter().filter(|event| event.contains(what)).count();
     assert_eq!((count("\"holder\":\"agent\""), count("\"holder\":\"bot\"")), (1, 1), "{heard:?}");
     assert_eq!((count("\"held\""), count("\"outcome\":\"response\"")), (1, 2), "{heard:?}");
-    // Who was cut off goes on behind the last event that it saw.
+    // A client that was cut off resumes after the last event that it saw.
     assert_eq!(door.say("desk", "u3", "Bye!").1["outcome"], "response");
     let after = format!("last-event-id: {id}");
     let events = door.request("GET", "/v1/conversations/desk/events", &[&after], "");
@@ -208,7 +208,8 @@ fn a_desk_hears_and_takes_over(door: &Door) {
     assert!(next.as_ref().is_some_and(|next| next.contains("\"u3\"")), "{next:?}");
 }
 
-/// Turns that are sent while no engine runs are answered once it does, though the gateway is another then.
+/// Checks that turns sent while no engine runs are answered once one does, though by another
+/// gateway.
 fn nothing_is_lost_while_the_engine_is_away(
     broker: &Broker,
     (door, config): (Door, &Path),

@@ -1,5 +1,5 @@
-//! `turnstream eval generation` on what a replay wrote: every figure by hand, and a judge whose
-//! answers are recorded and read again.
+//! Tests `turnstream eval generation` on the output of a replay: every figure by hand, and a judge
+//! whose answers are recorded and read again.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use crate::turnstream;
 
-/// Everything that is printed as JSON without a judge.
+/// The keys that are printed as JSON without a judge.
 const KEYS: [&str; 19] = [
     "format",
     "n",
@@ -32,7 +32,7 @@ const KEYS: [&str; 19] = [
     "intervals",
 ];
 
-/// And what a judge adds.
+/// The keys that a judge adds.
 const JUDGED: [&str; 9] = [
     "meep",
     "informativeness",
@@ -48,7 +48,7 @@ const JUDGED: [&str; 9] = [
 struct JudgedFolder(tempfile::TempDir);
 
 impl JudgedFolder {
-    /// A log of ours and a graph that knows two facts, and the replay of the one with the other.
+    /// Replays a log of ours with a graph that knows two facts.
     fn replayed() -> Self {
         let folder = Self(tempfile::tempdir().expect("a folder"));
         let said = [
@@ -83,7 +83,7 @@ impl JudgedFolder {
         self.file(name).display().to_string()
     }
 
-    /// The replay's responses with other words, evidence and confidences.
+    /// Writes the replay's responses with other words, evidence and confidences.
     fn rewrite(&self, name: &str, with: &[Value]) {
         let written = std::fs::read_to_string(self.file("out.jsonl")).expect("responses");
         assert_eq!(written.lines().count(), with.len());
@@ -97,7 +97,7 @@ impl JudgedFolder {
         std::fs::write(self.file(name), lines.collect::<String>()).expect("written");
     }
 
-    /// What is measured of responses, beside the log.
+    /// Measures responses, beside the log.
     fn measure(&self, responses: &str, arguments: &[&str]) -> Value {
         let [data, log, config] =
             [responses, "log.jsonl", "config.toml"].map(|name| self.text(name));
@@ -150,13 +150,13 @@ fn figures_of_a_replay_are_those_computed_by_hand() {
     // tea is calmer . / camomile tea . — seven tokens, five bigrams, no two alike.
     is("distinct_2", 5.0 / 7.0);
     assert_eq!(measured["distinct_2_of_300"], Value::Null, "there are three");
-    // The first response joins coffee to tea, the second does and joins tea to camomile, the third
-    // says nothing. Of five turns one names coffee, one camomile and three tea.
+    // The first response joins coffee to tea, the second does so too and joins tea to camomile, the
+    // third says nothing. Of five turns one names coffee, one camomile and three tea.
     is("cdp", 2.0 / 3.0);
     let of_one = (f64::ln(6.0 / 2.0) + f64::ln(6.0 / 4.0)) / 2.0;
     is("cdf", 3.0 * of_one / 3.0);
     // Against "Tea would be calmer ." and "Camomile tea .": of 7, 5, 3 and 1 n-grams 6, 3, 1 and 0
-    // are there; 7 tokens stand against 8.
+    // match; there are 7 tokens against 8.
     let brevity = f64::exp(1.0 - 8.0 / 7.0);
     is("bleu_1", brevity * 100.0 * 6.0 / 7.0);
     let precisions: f64 = (6.0 / 7.0) * (3.0 / 5.0) * (1.0 / 3.0) * 0.5;
@@ -177,7 +177,7 @@ fn figures_of_a_replay_are_those_computed_by_hand() {
     assert_eq!(measured["confidence"], kinds);
     assert_eq!(measured["intervals"]["cdp"], json!([0.0, 1.0]), "of two conversations");
 
-    // Without the log there are the figures that need none.
+    // Without the log, the figures that need none are the same.
     let data = folder.text("by-hand.jsonl");
     let printed = run(&["eval", "generation", "--data", &data, "--json"]);
     let alone: Value = serde_json::from_str(&printed).expect("a JSON object");
@@ -251,14 +251,14 @@ fn a_judge_of_this_process_judges_and_its_recorded_answers_judge_the_same() {
     let number = |value: &Value| value.as_u64().unwrap_or_else(|| panic!("no number in {by}"));
     let lost = number(&by["unreadable"]) + number(&by["failed"]);
     assert!(number(&by["asked"]) >= 5 && lost < number(&by["asked"]), "{by}");
-    // Held to the schema, even random weights write two numbers within their bounds.
+    // Constrained by the schema, even random weights write two numbers within their bounds.
     assert_eq!(by["n_of"]["overall"], json!(1), "{by}");
     assert!((0.0..=100.0).contains(&judged["overall"].as_f64().expect("judged")));
 
     std::fs::remove_file(&model).expect("removed");
     let read = [&judge[..], &["--answers", &answers]].concat();
     assert_eq!(folder.measure("judged.jsonl", &read), judged, "the same without the model");
-    // An answer about other words is none about these.
+    // Answers about other words do not apply to these.
     folder.rewrite("other.jsonl", &["Coffee.", "Cats.", "Rain."].map(helped));
     let data = folder.text("other.jsonl");
     let [log, config] = ["log.jsonl", "config.toml"].map(|name| folder.text(name));

@@ -1,5 +1,5 @@
-//! `turnstream history` on what a replay of our own conversation wrote: what it says is what the
-//! responses said when it happened; and on a log that asks to forget.
+//! Tests `turnstream history` on the output of a replay of our own conversation: it says what the
+//! responses said at the time; and on a log that asks to forget.
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -20,7 +20,8 @@ fn json(args: &[&str]) -> Value {
     serde_json::from_str(text.lines().last().expect("a last line")).expect("JSON")
 }
 
-/// Replays the conversation with room for six entries: its responses, and where its changes are.
+/// Replays the conversation with room for six entries; returns its responses, and the files of its
+/// changes and of its configuration.
 fn replayed(folder: &Path) -> (Vec<Response>, PathBuf, PathBuf) {
     let file = |name: &str| folder.join(name);
     std::fs::write(file("log.jsonl"), CONVERSATION).expect("a file");
@@ -168,7 +169,7 @@ fn a_replay_forgets_where_it_is_asked_to() {
     assert!(tree.contains("was to be forgotten"), "{tree}");
 }
 
-/// A log in a directory that `run` serves from standard input until it ends.
+/// A log in a directory that `run` serves from standard input to its end.
 struct Served {
     folder: tempfile::TempDir,
 }
@@ -189,7 +190,7 @@ impl Served {
         self.folder.path().join(name).display().to_string()
     }
 
-    /// Serves these records; the responses to them.
+    /// Serves these records, and returns the responses to them.
     fn run(&self, records: &[Value]) -> Vec<Response> {
         let mut command = turnstream(&["run", "--config", &self.path("config.toml")]);
         let command = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
@@ -210,7 +211,7 @@ impl Served {
         json(&[&["history"], args, &["--config", &config, "--json"]].concat())
     }
 
-    /// Of each history: its scope, and how many entries and evictions.
+    /// Returns the scope of each history, and the numbers of its entries and evictions.
     fn histories(&self) -> Vec<(String, u64, u64)> {
         let list = self.history(&["show"]);
         let scopes = list["scopes"].as_array().expect("a list").iter();
@@ -256,7 +257,7 @@ fn all_histories_of_a_user_are_forgotten_and_stay_so() {
         "nothing is taken away before the engine comes to it"
     );
 
-    // The engine starts anew, with what it finds on the log.
+    // The engine starts anew from the log.
     let after = served.run(&[said("boats", "mara", "So is it?")]);
     let [after] = &after[..] else { panic!("{after:?}") };
     assert!(after.history.is_empty() && after.query_reconstructed.is_none(), "{after:?}");

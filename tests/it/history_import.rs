@@ -1,4 +1,5 @@
-//! `turnstream history import`: from one log into another, and the conversations go on there.
+//! Tests `turnstream history import`: histories move from one log to another, and the conversations
+//! go on there.
 
 use std::path::Path;
 
@@ -12,7 +13,7 @@ use crate::broker::{Broker, said};
 use crate::kafka::engine::Engine;
 use crate::kafka::kcat::{read_all, send_lines};
 
-/// What somebody says, of two subjects, so that there is something to recall and to evict.
+/// Utterances about several subjects, so that there is something to recall and to evict.
 const SAID: [&str; 8] = [
     "My dog is called Bello and likes the lake.",
     "Where can I buy coffee beans?",
@@ -24,11 +25,11 @@ const SAID: [&str; 8] = [
     "What did I say of my dog?",
 ];
 
-/// Histories of four entries, of which two are recalled whatever they say.
+/// Histories of four entries, of which the latest two are always recalled.
 const SMALL: &str = "[gate]\nthreshold = 0.0\n[history]\nmax_entries = 4\nwindow_utterances = 2\n\
                      [turns]\nmax_timestamp_skew_seconds = 10_000_000_000\n";
 
-/// A folder with a log in it that is served.
+/// A folder with logs that are served.
 struct ImportSite<'a>(&'a Path);
 
 impl ImportSite<'_> {
@@ -36,7 +37,7 @@ impl ImportSite<'_> {
         self.0.join(name).display().to_string()
     }
 
-    /// A configuration of the embedded log of that name.
+    /// Writes a configuration of the embedded log of that name, and returns its path.
     fn config(&self, log: &str) -> String {
         let path = self.path(&format!("{log}.toml"));
         let directory = self.path(log);
@@ -47,7 +48,7 @@ impl ImportSite<'_> {
         path
     }
 
-    /// Serves turns on a log; gives the responses.
+    /// Serves turns on a log; returns the responses.
     fn serve(&self, log: &str, turns: &[Value]) -> Vec<Response> {
         let lines: String = turns.iter().map(|turn| format!("{turn}\n")).collect();
         std::fs::write(self.path("turns"), lines).expect("written");
@@ -69,7 +70,7 @@ impl ImportSite<'_> {
         histories
     }
 
-    /// Exit code, and the report or the error.
+    /// Runs an import; returns the exit code, and the report or the error.
     fn import(&self, words: &[&str]) -> (i32, Value) {
         let words = [&["history", "import"], words, &["--json"]].concat();
         let out = crate::turnstream(&words).output().expect("it runs");
@@ -80,7 +81,7 @@ impl ImportSite<'_> {
     }
 }
 
-/// `turnstream history` with these words; what it reports.
+/// Runs `turnstream history` with these words; returns its report.
 fn history(words: &[&str]) -> Value {
     let words = [&["history"], words, &["--json"]].concat();
     let text = said(&crate::turnstream(&words).output().expect("it runs"), "turnstream history");
@@ -97,7 +98,7 @@ fn turn(conversation: &str, at: usize) -> Value {
     })
 }
 
-/// Histories as they are on any log: without the offsets of their inputs.
+/// Returns histories as they are on any log: without the offsets of their inputs.
 fn anywhere(histories: &Histories) -> Vec<Value> {
     let of = histories.iter().map(|(scope, kept)| {
         let at = |offset: &i64| kept.entries.keys().position(|id| id.offset == *offset);
@@ -133,7 +134,7 @@ fn a_conversation_goes_on_where_its_history_was_imported() {
     let site = ImportSite(folder.path());
     let turns: Vec<Value> =
         (0..7).flat_map(|at| [turn("c-1", at), turn("c-2", (at + 3) % 7)]).collect();
-    // Times go forward in one of them only.
+    // Times increase in one of them only.
     assert_eq!(site.serve("one", &turns).len(), 14);
     let (one, two) = (site.config("one"), site.path("two"));
     let before = site.export(&["--config", &one], "one.jsonl");
@@ -154,13 +155,13 @@ fn a_conversation_goes_on_where_its_history_was_imported() {
     let groups = |record: &ScopeRecord| record.categories.iter().map(|it| it.groups.len()).sum();
     let groups: Vec<usize> = after.iter().map(|(_, kept)| groups(&kept.record)).collect();
     assert!(groups.iter().any(|groups| *groups > 1), "{groups:?}");
-    // Again, also from what was exported there: it is there already.
+    // A second import, also of what was exported there, finds everything there already.
     for file in [&file, &site.path("two.jsonl")] {
         let (code, again) = site.import(&[file, "--data", &two]);
         assert_eq!((code, &again["unchanged"], &again["written"]), (0, &2.into(), &0.into()));
     }
 
-    // What is shown is what it was, and the next turn recalls what it would have recalled.
+    // The other log shows the same, and the next turn recalls what it would have recalled.
     let shown = |from: &[&str]| -> Value {
         let words = [&["history", "show", "c-1", "--json"], from].concat();
         let out = said(&crate::turnstream(&words).output().expect("it runs"), "history show");
@@ -181,7 +182,7 @@ fn a_conversation_goes_on_where_its_history_was_imported() {
     .map(|histories| anywhere(&unnamed(&histories)));
     assert_eq!(stayed, moved);
 
-    // It went on, so it does not give way by itself.
+    // The conversation went on, so an import does not replace its history without being told.
     let first = site.path("first.jsonl");
     std::fs::write(&first, lines_of(&before)).expect("written");
     let (code, refused) = site.import(&[&first, "--data", &two]);
@@ -192,12 +193,12 @@ fn a_conversation_goes_on_where_its_history_was_imported() {
     );
     let (code, replaced) = site.import(&[&first, "--data", &two, "--replace"]);
     assert_eq!((code, &replaced["replaced"], &replaced["unchanged"]), (0, &1.into(), &1.into()));
-    // One of its four entries left for the new one, which goes again.
+    // One of its four entries was evicted for the new one, which is removed again.
     assert_eq!(replaced["removed"], 1, "{replaced}");
     assert_eq!(anywhere(&site.export(&["--data", &two], "two.jsonl")), anywhere(&before));
 }
 
-/// Without the ids of responses, which are coordinates.
+/// Returns histories without the ids of responses, which are coordinates.
 fn unnamed(histories: &Histories) -> Histories {
     let mut unnamed = Histories::default();
     for mut change in histories.changes() {
@@ -242,7 +243,8 @@ fn nothing_is_written_of_what_cannot_be_imported() {
     assert_eq!(there.count(), 1);
 }
 
-/// From an embedded log to Kafka, which engines may not serve meanwhile, and do afterwards.
+/// Imports from an embedded log into Kafka, which no engine may serve meanwhile, and one serves
+/// afterwards.
 #[test]
 fn histories_go_into_a_kafka_that_nobody_serves() {
     let test = "histories_go_into_a_kafka_that_nobody_serves";
@@ -275,7 +277,7 @@ fn histories_go_into_a_kafka_that_nobody_serves() {
     let after = site.export(&["--config", &crc32], "two.jsonl");
     assert_eq!(anywhere(&after), anywhere(&before));
 
-    // The engine begins with them, at the first turn, though nothing was ever served here.
+    // The engine starts with them, at the first turn, although it served nothing here before.
     let engine = Engine::start(Path::new(&crc32), &folder.path().join("run.log"));
     let line =
         |conversation: &String| format!("{conversation}\t{}", turn(conversation, 3)).into_bytes();
@@ -304,7 +306,7 @@ fn histories_go_into_a_kafka_that_nobody_serves() {
     let again = site.export(&["--config", &crc32], "three.jsonl");
     assert_eq!(anywhere(&again), anywhere(&before));
 
-    // What is on the topic is shown, and forgotten by the engine that starts next.
+    // `show` reports what is on the topic, and the engine that starts next forgets it on demand.
     let entries = || -> Vec<u64> {
         let list = history(&["show", "--config", &crc32]);
         let of = |scope: &Value| scope["entries"].as_u64().expect("a number");

@@ -1,8 +1,8 @@
-//! What must hold of every run of the engine, whatever the turns: checks over turns that went in
+//! Checks the invariants of every run of the engine, whatever the turns, over turns that went in
 //! and responses that came out. Written without the code that they check: only the records, the
 //! published schemas and the lexicon are used.
 //!
-//! Each check panics with the response it found wrong, and gives how many things it checked, so
+//! Each check panics with the response it found wrong, and returns how many things it checked, so
 //! that a caller can insist that there was something to check.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -11,7 +11,8 @@ use serde_json::Value;
 use turnstream_knowledge::language::Lexicon;
 use turnstream_schemas::{EvidenceSet, FactStatement, Response, Turn, published};
 
-/// Inputs = responses + recorded + dead letters, in the counts that `--json` prints last.
+/// Checks that inputs = responses + recorded + dead letters, in the counts that `--json` prints
+/// last.
 pub(crate) fn counts_are_conserved(counts: &Value) -> u64 {
     let count =
         |key: &str| counts[key].as_u64().unwrap_or_else(|| panic!("no count `{key}` in {counts}"));
@@ -20,7 +21,7 @@ pub(crate) fn counts_are_conserved(counts: &Value) -> u64 {
     ended
 }
 
-/// Every response is valid under the published schema.
+/// Checks that every response is valid under the published schema.
 pub(crate) fn responses_keep_the_schema(responses: &[Value]) -> usize {
     let schema = published::find("response").expect("the schema of responses is published");
     let schema: Value = serde_json::from_str(&schema.text()).expect("a schema is JSON");
@@ -35,7 +36,8 @@ pub(crate) fn responses_keep_the_schema(responses: &[Value]) -> usize {
     responses.len()
 }
 
-/// Every selected fact has its head or its tail in E^Q ∪ E^T, and a foreseen one joins the two.
+/// Checks that every selected fact has its head or its tail in E^Q ∪ E^T, and that a foreseen one
+/// joins the two.
 pub(crate) fn selected_facts_are_demanded(responses: &[Response]) -> usize {
     let mut checked = 0;
     for response in responses {
@@ -57,8 +59,8 @@ pub(crate) fn selected_facts_are_demanded(responses: &[Response]) -> usize {
     checked
 }
 
-/// Every explicit query is, lemma by lemma, the span it names of the turn it names; one that was
-/// searched for says how, and is like its span.
+/// Checks that every explicit query is, lemma by lemma, the span it names of the turn it names, and
+/// that one found by search says how, and resembles its span.
 pub(crate) fn explicit_queries_are_their_spans(turns: &[Turn], responses: &[Response]) -> usize {
     let said = utterances(turns, responses);
     let mut checked = 0;
@@ -67,7 +69,8 @@ pub(crate) fn explicit_queries_are_their_spans(turns: &[Turn], responses: &[Resp
             let at = (response.conversation_id.as_str(), query.turn.as_str());
             let utterances =
                 said.get(&at).unwrap_or_else(|| panic!("{at:?} said nothing, yet is named"));
-            // A turn id may be used again where the first was not answered; one of them it is.
+            // A turn id may be used again if the first was not answered; one of the turns must
+            // match.
             let spans: Vec<&str> =
                 utterances.iter().filter_map(|text| query.span.of(text)).collect();
             let lexicon = Lexicon::of_text(&query.concept);
@@ -91,7 +94,7 @@ pub(crate) fn explicit_queries_are_their_spans(turns: &[Turn], responses: &[Resp
     checked
 }
 
-/// The words of every turn and response, by conversation and turn id.
+/// Returns the words of every turn and response, by conversation and turn id.
 fn utterances<'a>(
     turns: &'a [Turn],
     responses: &'a [Response],
@@ -109,8 +112,9 @@ fn utterances<'a>(
     said
 }
 
-/// No selected fact that is denied is spoken as one that holds: a sentence with the words of its
-/// head and of its tail has a negation. Gives the number of denied facts among the selected.
+/// Checks that no selected fact that is denied is spoken as one that holds: a sentence with the
+/// words of its head and of its tail has a negation. Returns the number of denied facts among the
+/// selected.
 pub(crate) fn denied_facts_are_spoken_as_denied(responses: &[Response]) -> usize {
     let mut checked = 0;
     for response in responses {

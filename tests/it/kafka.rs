@@ -1,8 +1,8 @@
-//! `turnstream run` on a real Apache Kafka, fed by a client that is not ours.
+//! Tests `turnstream run` on a real Apache Kafka, fed by a client that is not ours.
 //!
-//! 10,000 records of 1,000 conversations, 100 of them unfit, written and read by kcat. What is
-//! asserted stands in `checks`; each check works its expectation out from the inputs as kcat
-//! reads them back, not from what the engine says about them.
+//! kcat writes and reads 10,000 records of 1,000 conversations, 100 of them unfit. `checks` has the
+//! assertions; each works its expectation out from the inputs as kcat reads them back, not from
+//! what the engine says about them.
 
 use std::path::Path;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
@@ -26,7 +26,7 @@ use workload::{ALL_ROUNDS, INVALID, Invalid, Sent, TURNS, conversation, invalid,
 /// Partitions of every topic.
 const PARTITIONS: i32 = 6;
 
-/// How long nothing may happen at all before the test gives up.
+/// How long the test waits without any progress before it gives up.
 const PATIENCE: Duration = Duration::from_secs(180);
 
 #[test]
@@ -44,7 +44,7 @@ fn ten_thousand_turns_from_kcat_end_as_ten_thousand_outcomes() {
         Engine::start(&config, &folder.path().join(format!("run-{starts}.log")))
     };
 
-    // Most of it, then a clean stop in the middle, and on to the end.
+    // A clean stop after a quarter of the turns, and then on to the end.
     let mut engine = start();
     let began = Instant::now();
     produce(&broker, &invalid);
@@ -61,7 +61,7 @@ fn ten_thousand_turns_from_kcat_end_as_ten_thousand_outcomes() {
     before.print_rate();
     eprintln!("read back and checked {:?} after the first input", began.elapsed());
 
-    // Once more: nothing old is served again, and histories are there.
+    // Start once more: nothing old is served again, and histories are there.
     let mut engine = start();
     let late = late_turns(&before);
     send_lines(&broker, &late, &[], false);
@@ -85,7 +85,7 @@ fn write_config(broker: &Broker, folder: &Path) -> std::path::PathBuf {
     path
 }
 
-/// Sends everything: a third of the turns with headers, and what is invalid in between.
+/// Sends everything: a third of the turns with headers, and the invalid records in between.
 fn produce(broker: &Broker, invalid: &[Invalid]) {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).expect("after 1970");
     let now_ms = u64::try_from(now.as_millis()).expect("within range");
@@ -118,14 +118,14 @@ fn produce(broker: &Broker, invalid: &[Invalid]) {
     send_lines(broker, &valid[2 * third..], &[], false);
 }
 
-/// The lines with the others strewn among them, both in their order.
+/// Returns the lines with the others scattered among them, both in their order.
 fn scatter(lines: &[Vec<u8>], others: &[Vec<u8>]) -> Vec<Vec<u8>> {
     let share = lines.len().div_ceil(others.len());
     let mut others = others.iter();
     lines.chunks(share).flat_map(|chunk| chunk.iter().chain(others.next())).cloned().collect()
 }
 
-/// A turn more in one conversation of each partition.
+/// Returns one more turn in one conversation of each partition.
 fn late_turns(before: &Outputs) -> Vec<Vec<u8>> {
     let turn = |conversation: &str| {
         let turn = serde_json::json!({
@@ -142,7 +142,7 @@ fn late_turns(before: &Outputs) -> Vec<Vec<u8>> {
     (0..PARTITIONS).map(|partition| turn(&first_of(partition))).collect()
 }
 
-/// Waits until so many outcomes are there, as long as more come.
+/// Waits until `count` outcomes are there, as long as more come.
 fn wait_for(counter: &Counter, count: usize, engine: &mut Engine) {
     let (mut seen, mut moved) = (counter.count(), Instant::now());
     while counter.count() < count {

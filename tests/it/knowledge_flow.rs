@@ -1,5 +1,5 @@
-//! Knowledge that changes while turns flow, on a real Kafka: every response is exactly what the
-//! state of the knowledge that it names implies.
+//! Tests knowledge that changes while turns flow, on a real Kafka: every response is exactly what
+//! the state of the knowledge that it names implies.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -20,18 +20,18 @@ const CONCEPTS: [&str; 6] =
 const RELATIONS: [&str; 4] = ["Causes", "AtLocation", "NotDesires", "SoldAt"];
 const SOURCES: [&str; 2] = ["base", "ours"];
 
-/// Rounds of changes and turns; in the middle the engine is killed.
+/// Rounds of changes and turns; the engine is killed in the middle.
 const ROUNDS: usize = 24;
 const CHANGES_A_ROUND: usize = 12;
 const TURNS_A_ROUND: usize = 6;
 
-/// How long nothing may happen before the test gives up.
+/// How long the test waits without any progress before it gives up.
 const PATIENCE: Duration = Duration::from_secs(90);
 
-/// What is said of a statement: a weight, or nothing.
+/// The weight of each statement that is known.
 type State = BTreeMap<FactKey, f32>;
 
-/// Random numbers of a fixed beginning.
+/// Random numbers from a fixed seed.
 struct Numbers(u64);
 
 impl Numbers {
@@ -97,12 +97,12 @@ fn every_response_is_what_its_named_knowledge_implies() {
             }
             let change = numbers.change();
             let (key, lasting) = change.record();
-            // Both ways of taking back.
+            // Retract in both ways.
             let tombstone = change.upsert.is_none() && numbers.below(2) == 0;
             writer.write_one(&key, (!tombstone).then_some(&lasting));
         }
     }
-    // Turns that come when everything was applied read everything.
+    // Turns that come after everything was applied read everything.
     let total = ROUNDS * TURNS_A_ROUND;
     until(&mut engine, "every answer", || responses(&broker).len() >= total);
     let changes = read_all(&broker, "knowledge");
@@ -142,7 +142,7 @@ impl<W: turnstream_log::write::Writer> WriteOne for W {
     }
 }
 
-/// The snapshot's statements: of the first concepts, relations and source.
+/// Returns the snapshot's statements: of the first concepts, relations and source.
 fn base(numbers: &mut Numbers) -> State {
     (0..30).map(|_| (numbers.statement(1, 4, 3), [1.0, 2.0, -1.0][numbers.below(3)])).collect()
 }
@@ -170,7 +170,7 @@ fn start(config: &Path, log: &Path) -> Engine {
     engine
 }
 
-/// A turn that names two concepts, each conversation of its own.
+/// Returns a turn that names two concepts, in a conversation of its own.
 fn turn(numbers: &mut Numbers, conversation: &str) -> Vec<u8> {
     let (one, other) = (numbers.below(CONCEPTS.len()), numbers.below(CONCEPTS.len()));
     let text = format!("What of {} and {}?", CONCEPTS[one], CONCEPTS[other]);
@@ -204,7 +204,7 @@ fn responses(broker: &Broker) -> Vec<(String, Response)> {
     read_all(broker, "traces").into_iter().map(parse).collect()
 }
 
-/// Behind the last change of each partition.
+/// Returns the offsets after the last change of each partition.
 fn ends(changes: &[Read]) -> BTreeMap<i32, i64> {
     let mut ends: BTreeMap<i32, i64> = (0..3).map(|partition| (partition, 0)).collect();
     for change in changes {
@@ -213,7 +213,8 @@ fn ends(changes: &[Read]) -> BTreeMap<i32, i64> {
     ends
 }
 
-/// The oracle: the snapshot, and every change before the offsets, one after the other.
+/// Returns the oracle's state: the snapshot, and every change before the offsets, one after the
+/// other.
 fn state(base: &State, changes: &[Read], offsets: &BTreeMap<i32, i64>) -> State {
     let mut state = base.clone();
     for read in changes {
@@ -233,8 +234,8 @@ fn state(base: &State, changes: &[Read], offsets: &BTreeMap<i32, i64>) -> State 
 /// A fact as evidence has it: the statement, its weight's bits, whether it is denied, its set.
 type FoundFact = (FactKey, u32, bool, EvidenceSet);
 
-/// Whether a response's evidence is what a scan of the state by DCRAG's words gives for its
-/// demand. Gives how many facts it has.
+/// Checks whether a response's evidence is what a scan of the state by DCRAG's words gives for its
+/// demand. Returns how many facts it has.
 fn check(response: &Response, state: &State) -> Result<usize, String> {
     let demand = &response.demand;
     let queries: BTreeSet<&str> = demand.query_concepts().collect();

@@ -1,5 +1,5 @@
-//! The topic of knowledge on a real Kafka: what `knowledge put` and `delete` write to it, what a
-//! follower reads of it, and how `run` begins with it.
+//! Tests the topic of knowledge on a real Kafka: what `knowledge put` and `delete` write to it,
+//! what a follower reads of it, and how `run` begins with it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
@@ -14,10 +14,10 @@ use turnstream_log::{Follower, Record, Topic};
 use crate::broker::{Broker, said};
 use crate::kafka::engine::Engine;
 
-/// Partitions of the topic of knowledge; other topics have another number.
+/// Partitions of the topic of knowledge; other topics have a different number.
 const PARTITIONS: i32 = 3;
 
-/// How long nothing may happen before the test gives up.
+/// How long the test waits without any progress before it gives up.
 const PATIENCE: Duration = Duration::from_secs(90);
 
 #[test]
@@ -27,7 +27,7 @@ fn the_topic_of_knowledge_on_a_real_kafka() {
     let folder = tempfile::tempdir().expect("a folder");
     let site = KnowledgeSite { broker: &broker, folder: folder.path() };
 
-    // Nobody made it, and nobody is to.
+    // The topic does not exist, and must not be created.
     let strict = site.config("strict", "");
     let (code, report) = site.knowledge("put", &strict, &COFFEE);
     assert_eq!(code, Some(6), "{report}");
@@ -38,7 +38,7 @@ fn the_topic_of_knowledge_on_a_real_kafka() {
         "turnstream",
         &format!("create_topics = true\ncreate_partitions = 2\ncreate_knowledge_partitions = {PARTITIONS}\n"),
     );
-    // One fact: where it was written is where a client that is not ours finds it.
+    // One fact: a client that is not ours finds it where it was written.
     let (code, report) = site.knowledge("put", &config, &COFFEE);
     assert_eq!((code, &report["written"]), (Some(0), &Value::from(1)), "{report}");
     let place = &report["partitions"][0];
@@ -50,7 +50,7 @@ fn the_topic_of_knowledge_on_a_real_kafka() {
     );
     assert!(read[0].2.contains(r#""head":"black coffee""#), "normalised: {}", read[0].2);
 
-    // Many, over all partitions, and some taken back for good, one only for a while.
+    // Many facts, over all partitions, and some taken back for good, one only for a while.
     let facts: String = (0..300).map(|at| format!("IsA\tthing {at}\tthing\t1\tlist\n")).collect();
     let facts = site.file("facts.tsv", &format!("{facts}bad line\n"));
     let (code, report) = site.knowledge("put", &config, &[&facts]);
@@ -78,7 +78,7 @@ fn the_topic_of_knowledge_on_a_real_kafka() {
     assert_eq!(values("thing 3")[1].as_deref(), Some(RETRACTED), "it lasts");
     assert_eq!(values("black coffee")[1], None);
 
-    // It goes on with what comes later.
+    // The follower continues with later changes.
     assert_eq!(site.knowledge("put", &config, &COFFEE).0, Some(0));
     followed.until("what came later", |it| it.standing()["black coffee"]);
     assert!(followed.has_no_lag());
@@ -86,7 +86,7 @@ fn the_topic_of_knowledge_on_a_real_kafka() {
     runs(&site, &config);
 }
 
-/// Without a broker: what was put while nobody served is known to the first turn.
+/// Without a broker: the first turn knows the facts that were put while no engine served.
 #[test]
 fn an_embedded_log_is_learned_before_the_first_turn() {
     let folder = tempfile::tempdir().expect("a folder");
@@ -118,8 +118,8 @@ fn an_embedded_log_is_learned_before_the_first_turn() {
     }
 }
 
-/// An engine learns what is there before it is ready, passes over what is no change, and goes on
-/// learning. One that may hold less than there is ends and says so.
+/// Checks that an engine learns what is there before it is ready, skips records that are no change,
+/// and goes on learning; one that may hold less than there is ends and says so.
 fn runs(site: &KnowledgeSite<'_>, config: &Path) {
     site.write_with_kcat("no key of ours\t{}\n");
     let log = site.folder.join("run.log");
@@ -146,7 +146,7 @@ fn runs(site: &KnowledgeSite<'_>, config: &Path) {
     for said in ["knowledge.max_live_changes allows 100", "turnstream knowledge import"] {
         assert!(engine.log().contains(said), "no `{said}`\n{}", engine.log_end());
     }
-    // Without it nobody needs the topic.
+    // Without live knowledge, the topic is not needed.
     let off = site.config_with("off", "", "[knowledge]\nlive = false\n");
     let other = std::fs::read_to_string(&off).expect("read");
     let other = other.replace("[log.kafka]\n", "[log.kafka]\ntopics.knowledge = \"nowhere\"\n");
@@ -196,7 +196,7 @@ impl KnowledgeSite<'_> {
         path.display().to_string()
     }
 
-    /// Exit code and report of `turnstream knowledge put` or `delete`.
+    /// Returns exit code and report of `turnstream knowledge put` or `delete`.
     fn knowledge(&self, what: &str, config: &Path, words: &[&str]) -> (Option<i32>, Value) {
         let mut command = crate::turnstream(&["knowledge", what, "--json", "--config"]);
         let done = command.arg(config).args(words).output().expect("the program runs");
@@ -208,7 +208,7 @@ impl KnowledgeSite<'_> {
         (done.status.code(), report)
     }
 
-    /// Partition, offset and key of every record of the topic.
+    /// Returns partition, offset and key of every record of the topic.
     fn read_with_kcat(&self) -> Vec<(i64, i64, String)> {
         let mut kcat = self.broker.kcat();
         kcat.args(["-C", "-t", "knowledge", "-o", "beginning", "-e", "-q", "-f", "%p\t%o\t%k\n"]);
@@ -230,7 +230,7 @@ impl KnowledgeSite<'_> {
     }
 }
 
-/// A follower of the topic and what it gave.
+/// A follower of the topic, and the records that it returned.
 struct Followed {
     follower: Box<dyn Follower>,
     records: Vec<Record>,
@@ -268,7 +268,7 @@ impl Followed {
         Change::read(key, record.value.as_deref()).expect("a change")
     }
 
-    /// By head: whether it stands in the end.
+    /// Returns by head whether the fact holds in the end.
     fn standing(&self) -> BTreeMap<String, bool> {
         let change = |record: &Record| {
             let change = Self::of(record);
@@ -277,7 +277,7 @@ impl Followed {
         self.records.iter().map(change).collect()
     }
 
-    /// The values of the records about a head, in their order.
+    /// Returns the values of the records about a head, in their order.
     fn values(&self, head: &str) -> Vec<Option<String>> {
         let about = self.records.iter().filter(|record| Self::of(record).key.head == head);
         let text = |bytes: &Vec<u8>| String::from_utf8(bytes.clone()).expect("text");

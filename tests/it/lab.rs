@@ -1,11 +1,11 @@
-//! What measures and trains is another program, to which `turnstream` hands over.
+//! Tests that `turnstream` hands over to another program, which measures and trains.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
-/// This program in a folder of its own.
+/// Links this program into a folder of its own.
 fn alone() -> (tempfile::TempDir, PathBuf) {
     let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("a folder");
     let program = folder.path().join("turnstream");

@@ -1,6 +1,6 @@
-//! Language models on a server that is not ours: llama.cpp's, with a tiny model of random weights,
-//! started by `deploy/language-model/`. What it writes makes no sense, but it is written token by
-//! token, by a grammar where there is a schema, and counted.
+//! Tests language models on a server that is not ours: llama.cpp's, with a tiny model of random
+//! weights, started by `deploy/language-model/`. What it writes makes no sense, but it is written
+//! token by token, by a grammar if there is a schema, and counted.
 //!
 //! `TURNSTREAM_LANGUAGE_MODEL_URL` names another server to ask, and `TURNSTREAM_LANGUAGE_MODEL` the
 //! model there.
@@ -22,7 +22,7 @@ use turnstream_schemas::Stage;
 const KEY_VARIABLE: &str = "CARGO_PKG_VERSION";
 const KEY: &str = env!("CARGO_PKG_VERSION");
 
-/// A server, and how it is reached. Ends when it is dropped, or when the tests end.
+/// A server, and the configuration to reach it. It ends when it is dropped, or when the tests end.
 pub(crate) struct Server {
     pub(crate) config: RemoteConfig,
     process: Option<Child>,
@@ -41,7 +41,7 @@ fn script(name: &str) -> Command {
     Command::new(Path::new(env!("CARGO_MANIFEST_DIR")).join("deploy/language-model").join(name))
 }
 
-/// Starts llama.cpp's server. Where it cannot be had the test says so and passes, but in CI.
+/// Starts llama.cpp's server. If it is unavailable, the test says so and passes, except in CI.
 pub(crate) fn server(test: &str) -> Option<Server> {
     let config = RemoteConfig { model: "random".to_owned(), ..RemoteConfig::default() };
     if let Ok(base_url) = std::env::var("TURNSTREAM_LANGUAGE_MODEL_URL") {
@@ -137,7 +137,7 @@ fn a_server_that_is_not_ours_streams() {
         assert!(streamed.confidence.is_some() && metrics.completion_tokens.get() > 3, "{api:?}");
         let never = RemoteConfig { stream: Streaming::Never, ..config };
         let whole = answer(&*start(&never).0, request("Tea?", 3));
-        // Random bytes seldom end with a whole letter; the stream leaves the rest of one out.
+        // Random bytes seldom end with a whole letter; the stream leaves out a partial one.
         let letters = |text: &str| text.trim_end_matches(char::REPLACEMENT_CHARACTER).to_owned();
         assert_eq!(letters(&whole.text), letters(&streamed.text));
         let (whole, streamed) = (whole.confidence.expect("one"), streamed.confidence.expect("one"));
@@ -177,7 +177,8 @@ fn a_server_that_is_not_ours_follows_a_schema() {
         }
         assert_eq!(metrics.repairs.get(), 0, "{api:?}: the server let it write nothing else");
     }
-    // A model of random weights that is only told cannot, and that is an error and no panic.
+    // A model of random weights that is only told the schema cannot follow it: an error and no
+    // panic.
     let by = SchemaBy::Prompt;
     let (model, metrics) = start(&RemoteConfig { schema_by: by, ..server.config.clone() });
     let error = ask(&*model, asked(1)).wait().expect_err("no JSON").to_string();
@@ -209,8 +210,8 @@ fn a_server_that_is_not_ours_refuses_and_is_given_up() {
     }
 }
 
-/// The engine with its encoder on that server: facts are ranked by the shipped table, since they have
-/// no vectors by it, and the documents' chunks get theirs from it.
+/// Runs the engine with its encoder on that server: the shipped table ranks the facts, which have
+/// no vectors by the server, and the documents' chunks get theirs from it.
 #[test]
 fn documents_are_embedded_and_found_by_a_server_that_is_not_ours() {
     let test = "documents_are_embedded_and_found_by_a_server_that_is_not_ours";

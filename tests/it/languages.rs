@@ -1,5 +1,5 @@
-//! Two languages through the whole engine: Chinese facts are imported, a Chinese conversation is
-//! answered in Chinese from them, and an English turn beside it in English.
+//! Tests two languages through the whole engine: Chinese facts are imported, a Chinese conversation
+//! is answered in Chinese from them, and an English turn beside it in English.
 
 use std::path::Path;
 use std::sync::atomic::AtomicBool;
@@ -15,12 +15,12 @@ use turnstream_schemas::{Response, Turn};
 
 use crate::{invariants, turnstream};
 
-/// Facts of our own: head, relation, tail. One in traditional characters, one text.
+/// Facts of our own: head, relation, tail. One is in traditional characters, one is a text.
 const TRIPLES: &str = "青石古镇\t周边景点\t云湖\n青石古鎮\t周边景点\t石塔寺\n青石古镇\t门票\t免费开放。\n\
     青石古镇\t地址\t云山路9号\n青石古镇\tInformation\t一段很长的介绍。\n\
     雲湖\t建议游玩时间\t2小时\n云湖\t周边景点\t青石古镇\n";
 
-/// Runs the program and gives its last line.
+/// Runs the program, and returns its last line.
 fn printed(args: &[&str]) -> Value {
     let output = turnstream(args).output().expect("it starts");
     let errors = String::from_utf8_lossy(&output.stderr);
@@ -29,7 +29,7 @@ fn printed(args: &[&str]) -> Value {
     serde_json::from_str(text.lines().last().expect("a line")).expect("JSON")
 }
 
-/// Imports the triples beside English facts, and gives the snapshot's path.
+/// Imports the triples beside English facts, and returns the snapshot's path.
 fn import(folder: &Path) -> String {
     let path = |name: &str| folder.join(name).to_str().expect("UTF-8").to_owned();
     let (triples, snapshot) = (path("triples.tsv"), path("zh.snapshot"));
@@ -53,7 +53,7 @@ fn import(folder: &Path) -> String {
     snapshot
 }
 
-/// The responses to turns, in their order.
+/// Returns the responses to turns, in their order.
 fn answers(config: &Config, turns: &[Value]) -> Vec<Response> {
     let log = EmbeddedConfig { partitions: 1, ..EmbeddedConfig::default() };
     let log = EmbeddedLog::in_memory(&log).expect("a log");

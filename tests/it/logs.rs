@@ -1,5 +1,5 @@
-//! What programs read of the logs: JSON from the first line to the last, a key of one type
-//! wherever it stands, and few lines about a broker that is away.
+//! Tests what programs read of the logs: JSON from the first line to the last, one type for a key
+//! in all lines, and few lines about a broker that is away.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -11,10 +11,10 @@ use serde_json::Value;
 
 use crate::broker::{Afterwards, Broker};
 
-/// How long nothing may happen before a test gives up.
+/// How long a test waits without any progress before it gives up.
 const PATIENCE: Duration = Duration::from_secs(120);
 
-/// `turnstream run` with its log in JSON.
+/// A running `turnstream run` with its log in JSON.
 struct Logging {
     process: Child,
     log: PathBuf,
@@ -34,7 +34,7 @@ impl Logging {
         Self { process, log, _kills: Afterwards::run(&kill) }
     }
 
-    /// Every line so far, each of which is JSON.
+    /// Returns every line so far, each of which is JSON.
     fn lines(&self) -> Vec<Value> {
         let log = std::fs::read_to_string(&self.log).expect("the log");
         let whole = log.rfind('\n').map_or("", |end| &log[..end]);
@@ -62,7 +62,7 @@ impl Logging {
     }
 }
 
-/// The JSON type of each key in all lines.
+/// Checks that each key has one JSON type in all lines.
 fn check_types(lines: &[Value]) {
     let mut types: BTreeMap<&str, (&str, &Value)> = BTreeMap::new();
     for line in lines {
@@ -109,7 +109,7 @@ fn a_broker_that_is_away_is_told_of_in_few_lines_and_they_stay_json() {
     let began = Instant::now();
     broker.stop();
     serving.wait_for("Kafka fails; retrying", 1);
-    // Long enough for all its clients to tell of it again and again.
+    // Long enough for all its clients to report it again and again.
     std::thread::sleep(Duration::from_secs(12));
     broker.start_again();
     serving.wait_for("Kafka has recovered", 1);
@@ -160,7 +160,7 @@ fn a_key_of_a_log_line_is_a_string_everywhere_or_nowhere() {
     assert!(calls > 50 && displayed.len() > 30, "{calls} calls, {displayed:?}");
 }
 
-/// All Rust files of the engine.
+/// Returns all Rust files of the engine.
 fn sources(root: &Path) -> Vec<PathBuf> {
     let mut folders: Vec<PathBuf> = ["src", "operators"].map(|name| root.join(name)).into();
     let mut files = Vec::new();
@@ -177,7 +177,7 @@ fn sources(root: &Path) -> Vec<PathBuf> {
     files
 }
 
-/// The fields of a call, up to its message.
+/// Returns the fields of a call, up to its message.
 fn fields(call: &str) -> Vec<&str> {
     let (mut fields, mut from, mut depth) = (Vec::new(), 0, 0);
     for (at, character) in call.char_indices() {

@@ -1,4 +1,4 @@
-//! Integration tests: what the program and its packages do together.
+//! Tests what the program and its packages do together.
 
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -59,8 +59,8 @@ mod verify;
 mod views;
 mod webhook;
 
-/// The program, with the snapshot of the shipped knowledge where all tests find it, and nobody
-/// at its standard input.
+/// Returns a command that runs the program with the shared snapshot of the shipped knowledge, and
+/// an empty standard input.
 fn turnstream(args: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_turnstream"));
     let cache = Path::new(env!("CARGO_TARGET_TMPDIR")).join("cache");

@@ -1,4 +1,5 @@
-//! Facts and documents ranked by meaning, through the commands and the whole engine, by MiniLM.
+//! Tests facts and documents ranked by meaning, through the commands and the whole engine, by
+//! MiniLM.
 
 use std::path::Path;
 
@@ -8,7 +9,7 @@ use turnstream_schemas::{Evidence, Response};
 use crate::models::minilm;
 use crate::turnstream;
 
-/// Runs a command that has to succeed, and gives the JSON object of its last line.
+/// Runs a command that must succeed, and returns the JSON object of its last line.
 fn run(arguments: &[&str]) -> Value {
     let ended = turnstream(arguments).output().expect("started");
     let said = String::from_utf8_lossy(&ended.stderr);
@@ -17,14 +18,14 @@ fn run(arguments: &[&str]) -> Value {
     serde_json::from_str(printed.lines().last().expect("a line")).expect("a JSON object")
 }
 
-/// The response to one turn under a configuration.
+/// Returns the response to one turn under a configuration.
 fn response(folder: &Path, text: &str, config: &str) -> Response {
     let file = |name: &str| folder.join(name).display().to_string();
     let turn = json!({ "conversation_id": "c", "turn_id": "t", "speaker": "user", "text": text });
     std::fs::write(file("log.jsonl"), format!("{turn}\n")).expect("a log");
     std::fs::write(file("turnstream.toml"), config).expect("a configuration");
     let (config, out) = (file("turnstream.toml"), file("out.jsonl"));
-    // Each run writes anew.
+    // Each run writes a new file.
     let _ = std::fs::remove_file(&out);
     run(&["replay", &file("log.jsonl"), "--config", &config, "--out", &out, "--json"]);
     let line = std::fs::read_to_string(&out).expect("responses");

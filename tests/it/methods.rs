@@ -1,6 +1,7 @@
-//! DCRAG, its baselines and its ablations as the configurations under `deploy/config/`: each is
-//! valid, differs from DCRAG in what its name says, and asks a model just where it should; the whole
-//! method on real dialogues, with a model that fails in every way; and users who give orders.
+//! Tests DCRAG, its baselines and its ablations as the configurations under `deploy/config/`: each
+//! is valid, differs from DCRAG in what its name says, and asks a model exactly where it should;
+//! the whole method on real dialogues, with a model that fails in every way; and users who give
+//! orders.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -11,9 +12,9 @@ use turnstream_schemas::Response;
 use crate::scripted_server::{Script, ScriptedServer, Seen};
 use crate::{invariants, replay, turnstream};
 
-/// Dialogues of the real log.
+/// The number of dialogues of the real log.
 const DIALOGUES: usize = 200;
-/// Every configuration beside the defaults.
+/// Every configuration besides the defaults.
 const METHODS: [&str; 13] = [
     "dcrag",
     "dcrag-without-queries",
@@ -39,7 +40,7 @@ fn read(method: &str) -> toml::Table {
     text.parse().expect("TOML")
 }
 
-/// Every key with its value, `a.b.c = v`.
+/// Returns every key with its value, `a.b.c = v`.
 fn flat(table: &toml::Table) -> BTreeSet<String> {
     let mut keys = BTreeSet::new();
     let mut open: Vec<(String, toml::Value)> =
@@ -74,7 +75,7 @@ fn every_configuration_is_valid_and_here() {
     }
 }
 
-/// An ablation is DCRAG but for what it goes without.
+/// An ablation is DCRAG except for what it leaves out.
 #[test]
 fn an_ablation_differs_in_what_it_goes_without() {
     let whole = flat(&read("dcrag"));
@@ -101,8 +102,8 @@ fn an_ablation_differs_in_what_it_goes_without() {
     assert_eq!(flat(&read("dcrag-without-thoughts")), never);
 }
 
-/// A run of a log through a method, its model being a scripted one: the responses, and what the
-/// replay counted.
+/// A run of a log through a method with a scripted model: the responses, and the counts of the
+/// replay.
 pub(crate) struct MethodRun {
     pub(crate) responses: Vec<Value>,
     counts: Value,
@@ -128,7 +129,8 @@ pub(crate) fn run(config: &Path, log: &[&str], folder: &Path, flags: &[&str]) ->
     MethodRun { responses, counts, text }
 }
 
-/// The method with this server in the place of its model, and more behind it.
+/// Writes the method's configuration with this server in the place of its model, and `more` after
+/// it.
 fn with_server(method: &str, server: &ScriptedServer, more: &str, folder: &Path) -> PathBuf {
     let text = std::fs::read_to_string(shipped(method)).expect("the configuration is there");
     let (comments, rest) = text.split_once("[language_models.default]").expect("a model");
@@ -139,8 +141,8 @@ fn with_server(method: &str, server: &ScriptedServer, more: &str, folder: &Path)
     path
 }
 
-/// Which stages each method asks its model in, and what a turn about a dog and an umbrella is
-/// answered from.
+/// Checks in which stages each method asks its model, and from what it answers a turn about a dog
+/// and an umbrella.
 #[test]
 fn each_method_asks_where_it_should() {
     let folder = tempfile::tempdir().expect("a folder");
@@ -183,7 +185,7 @@ fn each_method_asks_where_it_should() {
             response.models.keys().map(|stage| stage.name().to_owned()).collect();
         let expected: BTreeSet<String> = models.iter().map(|&name| name.to_owned()).collect();
         assert_eq!(by_model, expected, "{method}");
-        // What wrote the response stands by itself.
+        // The model that wrote the response is named separately.
         assert_eq!(
             (&*response.model.name, response.model.prompt_hash.is_some()),
             ("default", true)
@@ -199,9 +201,9 @@ fn each_method_asks_where_it_should() {
     }
 }
 
-/// Two hundred real dialogues through DCRAG with its gate prompted too, and a model that fails in
-/// every way: whatever it does, every turn is answered or accounted for, and the recorded answers
-/// give the same bytes again.
+/// Sends two hundred real dialogues through DCRAG with its gate prompted too, and a model that
+/// fails in every way: whatever it does, every turn is answered or accounted for, and the recorded
+/// answers give the same bytes again.
 #[test]
 fn real_dialogues_through_every_prompted_stage_and_every_way_to_fail() {
     let folder = tempfile::tempdir().expect("a folder");
@@ -245,8 +247,8 @@ fn real_dialogues_through_every_prompted_stage_and_every_way_to_fail() {
     assert_eq!(again.text, first.text, "the same bytes without a model");
 }
 
-/// The lines of a prompt that stand in no fence. Panics where a fence is not closed by its own line,
-/// or holds a line that is no item.
+/// Returns the lines of a prompt outside of any fence. Panics if a fence is not closed by its own
+/// line, or holds a line that is no item.
 pub(crate) fn outside_fences(prompt: &str) -> Vec<&str> {
     let mut outside = Vec::new();
     let mut open: Option<String> = None;
@@ -264,9 +266,9 @@ pub(crate) fn outside_fences(prompt: &str) -> Vec<&str> {
     outside
 }
 
-/// Thirty users who give orders, write fences, ends of turns and answers. What they say stands
-/// behind its fence in every prompt; a model that obeys them changes no more than a decision that
-/// the policy makes instead, and its words where it writes.
+/// Thirty users give orders, and write fences, ends of turns and answers. Their words stay behind
+/// the fence in every prompt; a model that obeys them changes no more than a decision that the
+/// policy makes instead, and its words where it writes.
 #[test]
 fn orders_of_users_stay_behind_the_fence() {
     let log = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/it/injections.jsonl");
@@ -296,7 +298,7 @@ fn orders_of_users_stay_behind_the_fence() {
         for response in responses {
             let obeyed = script == Script::Obeys;
             assert_eq!(response.text == "BANANA", obeyed, "{}", response.text);
-            // A word is no list of queries: the stage went on without.
+            // A word is no list of queries: the turn went on without the stage.
             assert_eq!(!response.degraded.is_empty(), obeyed, "{:?}", response.degraded);
             if obeyed {
                 assert!(response.demand.queries.explicit.is_empty());

@@ -1,6 +1,6 @@
-//! Metrics and health as a scraper and an orchestrator see them, over HTTP and a loopback
-//! address: they agree with what the engine says of itself, with the documents, and with what is
-//! going on.
+//! Tests metrics and health as a scraper and an orchestrator see them, over HTTP and a loopback
+//! address: they agree with the engine's own reports, with the documents, and with what is going
+//! on.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{BufRead, BufReader, Write};
@@ -99,7 +99,7 @@ fn turn(conversation: &str, text: &str) -> String {
     json!({"conversation_id": conversation, "speaker": "user", "text": text}).to_string()
 }
 
-/// All conversations of the demo, served to the end.
+/// Serves all conversations of the demo to the end.
 fn demo_served() -> (Summary, Metrics, Server) {
     let served = ServedMetrics::start(&Config::default(), None);
     for (key, file) in [
@@ -109,7 +109,7 @@ fn demo_served() -> (Summary, Metrics, Server) {
     ] {
         served.append(key, file.lines().map(str::to_owned));
     }
-    // Everything is read, as the log itself tells.
+    // Wait until everything is read, by the lag of the log itself.
     wait_for(&Some(0), || find_sum(&served.scrape(), "turnstream_partition_lag"));
     wait_for(&(200, vec![]), || probe(served.server.address(), "/ready"));
     served.log.seal(Topic::Turns);
@@ -166,13 +166,13 @@ fn what_is_counted_is_what_the_engine_says() {
         assert_eq!(samples[&inside], 0.0, "{stage}: nobody is left inside");
         turns as u64
     };
-    // A turn that was superseded while it was answered went through the stages too.
+    // A turn that was superseded while it was answered went through the stages, too.
     assert_eq!(passed("gate"), tally.responses + summary.late_answers);
     assert_eq!(passed("generation"), passed("gate"));
     let retrieving = passed("embedding");
     assert!((tally.gate.retrieve..=passed("gate")).contains(&retrieving));
     assert_eq!(passed("source_planning"), retrieving);
-    // The others ask for nothing that the graph could say.
+    // The other turns ask for nothing that the graph could answer.
     let asking = passed("query_production");
     assert!((1..retrieving).contains(&asking), "{asking} of {retrieving}");
     for stage in ["topic_planning", "cross_revision", "fact_retrieval", "fact_selection"] {
@@ -192,8 +192,7 @@ fn an_engine_that_ended_is_not_ready_and_lives() {
     assert!(metrics.scrape().is_ok());
 }
 
-/// A model that answers when the test says so. Nothing restarts the process meanwhile: `/live`
-/// holds.
+/// The model answers when the test says so. Nothing restarts the process meanwhile: `/live` holds.
 #[test]
 fn a_stalled_model_makes_the_process_not_ready_and_no_more() {
     let mut config = Config::default();
@@ -214,10 +213,10 @@ fn a_stalled_model_makes_the_process_not_ready_and_no_more() {
     let stalled = vec!["progress".to_owned(), "partitions".to_owned()];
     wait_for(&(503, stalled), || probe(address, "/ready"));
     assert_eq!(probe(address, "/live"), (200, vec![]));
-    // The partition is paused: what comes now is not read.
+    // The partition is paused: later turns are not read.
     served.append("c", (9..12).map(|at| turn("c", &format!("turn {at}, please"))));
     wait_for(&Some(3), || find_sum(&served.scrape(), "turnstream_partition_lag"));
-    // What was read and has no outcome is behind as well.
+    // A turn that was read and has no outcome counts as behind as well.
     assert_eq!(sum(&served.scrape(), "turnstream_partition_committed_lag"), 12);
     let samples = served.scrape();
     assert_eq!(samples["turnstream_ready"], 0.0);
@@ -240,7 +239,7 @@ fn a_stalled_model_makes_the_process_not_ready_and_no_more() {
     assert!(served.engine.join().expect("the engine ends").tally.is_conserved());
 }
 
-/// The rows of the document's table: name as samples have it, type and labels.
+/// Returns the rows of the document's table: name as in samples, type and labels.
 fn documented() -> BTreeSet<(String, String, BTreeSet<String>)> {
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/docs/metrics.md");
     let text = std::fs::read_to_string(path).expect("docs/metrics.md");
@@ -260,7 +259,7 @@ fn documented() -> BTreeSet<(String, String, BTreeSet<String>)> {
 #[test]
 fn every_metric_is_documented_and_every_documented_one_is_there() {
     let (_summary, metrics, _server) = demo_served();
-    // A language model has samples once it is configured, and none is.
+    // A language model has samples only once it is configured, and none is.
     metrics.models().remote("named");
     metrics.models().decoder("named");
     let made_by = Digests::new(&Config::default(), &Prompts::default(), "none");
@@ -277,7 +276,7 @@ fn every_metric_is_documented_and_every_documented_one_is_there() {
     );
 }
 
-/// Metrics of views over one response.
+/// Returns the metrics of views over one response.
 fn views_served() -> ViewsMetrics {
     let metrics = ViewsMetrics::default();
     let log = EmbeddedLog::in_memory(&EmbeddedConfig::default()).expect("a log");
@@ -303,7 +302,7 @@ fn views_served() -> ViewsMetrics {
     metrics
 }
 
-/// Each metric of a scraped text: its name as samples have it, its type and its labels.
+/// Returns each metric of a scraped text: its name as in samples, its type and its labels.
 fn typed(text: &str) -> BTreeSet<(String, String, BTreeSet<String>)> {
     let sampled = samples(text);
     let mut served = BTreeSet::new();
@@ -365,7 +364,7 @@ fn an_address_that_is_taken_is_named_with_its_key() {
     }
 }
 
-/// `turnstream run` on an embedded log, on a system that gives it few file descriptors.
+/// A running `turnstream run` on an embedded log, on a system that gives it few file descriptors.
 struct Program {
     child: Child,
     address: SocketAddr,
@@ -399,13 +398,13 @@ impl Program {
             said.then(|| line["address"].as_str().expect("an address").parse().expect("an address"))
         });
         let address = address.expect("it says where");
-        // Nobody may be held up by what it says further.
+        // Read on, so that further output does not block the process.
         let log = std::thread::spawn(move || log.count());
         wait_for(&(200, vec![]), || probe(address, "/ready"));
         Self { child, address, log, _folder: folder }
     }
 
-    /// Has it answer `responses` turns in all.
+    /// Sends a turn, and waits until `responses` turns are answered in all.
     fn answers(&mut self, responses: u64) {
         let stdin = self.child.stdin.as_mut().expect("piped");
         writeln!(stdin, "{}", turn("c", "How do I bake bread?")).expect("written");
@@ -429,14 +428,15 @@ fn the_program_serves_where_the_configuration_says() {
     program.end();
 }
 
-/// They took every descriptor: the port refused, and the process ended when it needed one.
+/// Such connections once took every descriptor: the port refused, and the process ended when it
+/// needed one.
 #[test]
 fn connections_that_ask_nothing_take_neither_the_port_nor_the_log() {
     let mut program = Program::start();
     let connect = |at| {
         let mut connection = TcpStream::connect(program.address).expect("the server listens");
         if at % 2 == 0 {
-            // Where it was ended already there is nobody to hear it.
+            // Ignore the error: the server may have closed the connection already.
             let _ = connection.write_all(b"GET /metrics HTTP/1.1\r\nhost: ");
         }
         connection

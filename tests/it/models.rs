@@ -1,5 +1,5 @@
-//! Models as the program obtains and runs them. The first test that needs MiniLM pulls it, by the
-//! program's own command, into a folder under `target/` where it stays.
+//! Tests models as the program obtains and runs them. The first test that needs MiniLM pulls it, by
+//! the program's own command, into a folder under `target/` where it stays.
 
 use std::path::{Path, PathBuf};
 
@@ -14,7 +14,8 @@ use turnstream_ports::model::encoder::Encoder;
 
 use crate::turnstream;
 
-/// The folder of MiniLM. Without any network the tests that need it say so and pass, but in CI.
+/// Returns the folder of MiniLM. Without a network the tests that need it say so and pass, except
+/// in CI.
 pub(crate) fn minilm() -> Option<PathBuf> {
     let pulled = turnstream(&["models", "pull", "minilm", "--json"]).output().expect("started");
     let line = String::from_utf8(pulled.stdout).expect("UTF-8");
@@ -45,7 +46,7 @@ fn minilm_computes_what_sentence_transformers_does() {
     assert_eq!(listed["models"][0]["present"], true, "{listed}");
 }
 
-/// candle's own network on one text, mean of the rows, length 1.
+/// Returns the vector of one text by candle's own network: mean of the rows, length 1.
 fn stock(model: &BertModel, tokenizer: &Tokenizer, text: &str) -> Vec<f32> {
     let tokens = tokenizer.encode(text, true).expect("tokens");
     let ids = Tensor::new(tokens.get_ids(), &Device::Cpu).and_then(|ids| ids.unsqueeze(0));

@@ -1,5 +1,5 @@
-//! What an operator meets: log-ins, the exit codes, open transactions, keys on wrong partitions.
-//! On a real Kafka whose clients must log in.
+//! Tests what an operator meets: log-ins, exit codes, open transactions and keys on wrong
+//! partitions, on a real Kafka whose clients must log in.
 
 use std::fs::File;
 use std::io::Write;
@@ -12,7 +12,7 @@ use crate::broker::{Afterwards, Broker, said};
 const USER: &str = "dialogue";
 const PASSWORD: &str = "correct-horse-7";
 
-/// How long nothing may happen before the test gives up.
+/// How long the test waits without any progress before it gives up.
 const PATIENCE: Duration = Duration::from_secs(120);
 
 #[test]
@@ -23,11 +23,11 @@ fn exit_codes_tell_an_operator_what_to_do() {
     let folder = tempfile::tempdir().expect("a folder");
     let site = OperatorSite { broker: &broker, folder: folder.path() };
 
-    // Nobody listens on the port of discarded data. It takes half a minute to give up.
+    // Nothing listens on the discard port. It takes half a minute to give up.
     let nowhere = site.config("nowhere", "127.0.0.1:9", "");
     let mut nowhere = site.run(&nowhere, PASSWORD);
 
-    // Nor does a broker answer there who does not log in.
+    // Nor does a broker answer a client that does not log in.
     let without = site.folder.join("without.toml");
     let text = format!("[log.kafka]\nbootstrap_servers = \"{}\"\n", broker.bootstrap());
     std::fs::write(&without, text).expect("written");
@@ -47,12 +47,12 @@ fn exit_codes_tell_an_operator_what_to_do() {
     let text = "create_topics = true\ncreate_partitions = 3\n";
     let here = site.config("here", broker.bootstrap(), text);
     let mut engine = site.run(&here, PASSWORD);
-    // kcat places keys as librdkafka does, where it is not told a partition.
+    // kcat places keys as librdkafka does, unless it is told a partition.
     let turns: Vec<String> = (0..30).map(|number| turn(&format!("c-{number}"))).collect();
     engine.until(|| site.read("turns").is_some());
     site.send(&turns, None);
     engine.until(|| site.read("responses").is_some_and(|read| read.len() == 30));
-    // `c-1` belongs on one of three.
+    // `c-1` belongs on one of three partitions.
     for partition in 0..3 {
         site.send(&[turn("c-1")], Some(partition));
     }
@@ -72,7 +72,7 @@ fn exit_codes_tell_an_operator_what_to_do() {
     assert_eq!(fenced.0, Some(4), "{}", fenced.1);
     assert!(fenced.1.contains("transactional id `turnstream-1`"), "{}", fenced.1);
 
-    // Nothing of it is lost: the next process answers.
+    // The turn is not lost: the next process answers it.
     let mut engine = site.run(&here, PASSWORD);
     engine.until(|| site.read("responses").is_some_and(|read| read.len() == 32));
     drop(engine);
@@ -125,7 +125,7 @@ impl OperatorSite<'_> {
         Running { process, kills: Afterwards::run(&kill), log }
     }
 
-    /// Exit code and standard output of `turnstream transactions`.
+    /// Returns exit code and standard output of `turnstream transactions`.
     fn transactions(&self, words: &[&str], config: &Path) -> (Option<i32>, String) {
         let mut command = crate::turnstream(&["transactions"]);
         command.args(words).arg("--config").arg(config).env("TEST_KAFKA_PASSWORD", PASSWORD);
@@ -143,7 +143,7 @@ impl OperatorSite<'_> {
         kcat
     }
 
-    /// Writes turns, each of the partition that kcat chooses where none is named.
+    /// Writes turns, to the partition that kcat chooses if none is named.
     fn send(&self, turns: &[String], partition: Option<i32>) {
         let mut file = tempfile::NamedTempFile::new().expect("a file");
         file.write_all(turns.concat().as_bytes()).expect("written");
@@ -155,7 +155,7 @@ impl OperatorSite<'_> {
         said(&kcat.arg("-l").arg(file.path()).output().expect("kcat runs"), "kcat -P");
     }
 
-    /// The committed values of a topic; `None` where it is not there yet.
+    /// Returns the committed values of a topic; `None` if it does not exist yet.
     fn read(&self, topic: &str) -> Option<Vec<String>> {
         let mut kcat = self.kcat();
         kcat.args(["-C", "-t", topic, "-o", "beginning", "-e", "-q"]);
@@ -166,16 +166,16 @@ impl OperatorSite<'_> {
     }
 }
 
-/// `turnstream run`; killed where it is dropped before it ended.
+/// A running `turnstream run`; killed if it is dropped before it ended.
 struct Running {
     process: Child,
-    /// Ends it where this process is killed.
+    /// Kills the process if this one is killed.
     kills: Afterwards,
     log: PathBuf,
 }
 
 impl Running {
-    /// Exit code and log, once it ended by itself.
+    /// Waits until it has ended by itself, and returns exit code and log.
     fn ended(&mut self) -> (Option<i32>, String) {
         let deadline = Instant::now() + PATIENCE;
         loop {
@@ -187,7 +187,7 @@ impl Running {
         }
     }
 
-    /// Waits while it runs.
+    /// Waits for a condition while it runs.
     fn until(&mut self, so: impl Fn() -> bool) {
         let deadline = Instant::now() + PATIENCE;
         while !so() {
@@ -211,7 +211,7 @@ impl Running {
 impl Drop for Running {
     fn drop(&mut self) {
         self.kills.forget();
-        // It has ended already, or ends now.
+        // Ignore the error: the process may have exited already.
         let _ = self.process.kill();
         let _ = self.process.wait();
     }

@@ -1,4 +1,4 @@
-//! Fifty questions about what the unified model was not trained on, to the model that ships, through the
+//! Asks the shipped unified model fifty questions about what it was not trained on, through the
 //! program: each is answered by the realiser, or by the model in words of the row alone.
 
 use std::collections::BTreeSet;
@@ -9,7 +9,7 @@ use turnstream_knowledge::terms::terms;
 
 use crate::persona::{replayed, turn};
 
-/// What is asked, and the row that it is about.
+/// A question, and the row that it is about.
 #[derive(Deserialize)]
 struct Prompt {
     asked: String,
@@ -57,7 +57,7 @@ fn outside_its_domains_the_model_says_no_more_than_rows_do() {
             assert_eq!(response.model.name, "realiser", "{said}");
             continue;
         };
-        // Whoever says it, every number is the row's or the question's.
+        // Whichever of them words it, every number is the row's or the question's.
         let known = &numbers(&leading.text) | &numbers(&prompt.asked);
         assert!(numbers(said).is_subset(&known), "{}: {said}", prompt.asked);
         if response.model.name == "realiser" {

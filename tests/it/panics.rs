@@ -1,4 +1,4 @@
-//! A panic that ends the process, told through the real program.
+//! Tests that a panic that ends the process is reported, through the real program.
 
 use std::io::Write;
 use std::process::Stdio;
@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use turnstream_log::Topic;
 use turnstream_log::embedded::{EmbeddedConfig, EmbeddedLog, Isolation, Message};
 
-/// A record of a history that no history can be read from is documented to stop the worker.
+/// A history record that cannot be read stops the worker, as documented.
 #[test]
 fn a_workers_panic_names_message_place_and_input_in_json_and_in_the_error() {
     let folder = tempfile::tempdir().expect("a folder");

@@ -1,5 +1,5 @@
-//! Conversations with people in them, through a real Kafka: who writes in bursts gets one answer, who writes
-//! to an agent none, and who asks for a person waits for one.
+//! Tests conversations with people in them, through a real Kafka: who writes in bursts gets one
+//! answer, who writes to an agent none, and who asks for a person waits for one.
 
 use std::path::Path;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
@@ -42,7 +42,7 @@ impl Desk<'_> {
         all.filter(|of: &Response| of.conversation_id.as_str() == conversation).collect()
     }
 
-    /// The recorded turns of a conversation: id and reason.
+    /// Returns the recorded turns of a conversation: id and reason.
     fn recorded(&self, conversation: &str) -> Vec<(String, RecordedReason)> {
         let all = read_all(self.broker, "recorded").into_iter().map(|read| parse(&read));
         let of_it = all.filter(|of: &Recorded| {
@@ -51,7 +51,7 @@ impl Desk<'_> {
         of_it.map(|of| (of.turn_id.0, of.reason)).collect()
     }
 
-    /// The changes of hands of a conversation.
+    /// Returns the handovers of a conversation.
     fn hands(&self, conversation: &str) -> Vec<ConversationRecord> {
         let key = format!("default/{conversation}");
         let all = read_all(self.broker, "conversations").into_iter();
@@ -152,7 +152,7 @@ fn who_asks_for_a_person_waits(desk: &mut Desk<'_>) {
     assert_eq!(handover.queue.as_deref(), Some("front desk"));
 }
 
-/// Views count who waits.
+/// Checks that views count the users who wait.
 fn check_views(config: &Path) {
     let mut views = crate::turnstream(&["views", "--once", "--json", "--config"]);
     let done = views.arg(config).output().expect("the program runs");

@@ -1,6 +1,6 @@
-//! The persona of a turn as a source of evidence, through the whole engine: found by words and by
-//! meaning, gone without where nobody brings one, by words alone where the encoder fails, and behind
-//! its fence where it gives orders.
+//! Tests the persona of a turn as a source of evidence, through the whole engine: found by words
+//! and by meaning, omitted where no turn brings one, by words alone where the encoder fails, and
+//! behind its fence where it gives orders.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -24,7 +24,8 @@ use crate::methods::outside_fences;
 use crate::scripted_server::{Script, ScriptedServer, Seen};
 use crate::turnstream;
 
-/// Two dimensions: what a text has of the sea, and of bread. Fails on "unspeakable".
+/// An encoder with two dimensions: how much of a text is about the sea, and about bread. Fails on
+/// "unspeakable".
 struct Tastes;
 
 impl Encoder for Tastes {
@@ -57,17 +58,18 @@ impl Encoder for Tastes {
     }
 }
 
-/// The responses of the engine to turns, a conversation each, and the metrics of the process.
+/// Returns the responses of the engine to turns, each in a conversation of its own, and the metrics
+/// of the process.
 fn answered(turns: &[(&str, &[&str])]) -> (Vec<Response>, String) {
     let mut config = Config::default();
-    // No vectors but those of this encoder, and none that fails with another turn's.
+    // Only vectors of this encoder, in batches of one, so that no turn fails with another's.
     config.models.embedder = "none".to_owned().into();
     config.models.batch_sequences = 1;
     config.gate.threshold = 0.0;
     config.embedding.call.attempts = 1;
     config.persona_retrieval.call.attempts = 1;
     config.persona_retrieval.max_sentence_bytes = 100;
-    // One word of many is little, and words count for less than meaning.
+    // One word of many scores little, and words count for less than meaning.
     config.persona_retrieval.min_score = 0.01;
 
     let log = EmbeddedConfig { partitions: 1, ..EmbeddedConfig::default() };
@@ -129,7 +131,7 @@ fn a_persona_is_evidence_where_a_turn_brings_one() {
         panic!("{responses:?}");
     };
 
-    // The one by meaning, the other by words.
+    // One is found by meaning, the other by words.
     let found = of_persona(with);
     let told: Vec<_> = found.iter().map(|it| (&*it.id.0, it.source.as_str(), &*it.text)).collect();
     assert_eq!(
@@ -158,7 +160,7 @@ fn a_persona_is_evidence_where_a_turn_brings_one() {
         assert!(!with.text.contains(said), "a persona is no fact of the world: {}", with.text);
     }
 
-    // By words, and the dialogue has its vector all the same.
+    // Found by words, and the dialogue has its vector all the same.
     assert_eq!(failing.degraded.len(), 1);
     assert!(failing.is_without(Stage::PersonaRetrieval));
     let found = of_persona(failing);
@@ -176,7 +178,7 @@ fn a_persona_is_evidence_where_a_turn_brings_one() {
     assert!(counts("turnstream_persona_sentences_passed_over_total 1"), "the long one: {metrics}");
 }
 
-/// The responses of the program to turns, in order, under a configuration.
+/// Returns the responses of the program to turns, in order, under a configuration.
 pub(crate) fn replayed(folder: &Path, turns: &[Value], config: &str) -> Vec<Response> {
     let file = |name: &str| folder.join(name).display().to_string();
     let lines: String = turns.iter().map(|turn| format!("{turn}\n")).collect();
@@ -267,7 +269,7 @@ fn orders_in_a_persona_stay_behind_the_fence() {
     }
 }
 
-/// Two exchanges that rest on the persona; the second user says nothing of what it is about.
+/// Two exchanges that rest on the persona; the second user does not mention its subject.
 const DIALOGUE: &str = r#"{"id":"a","persona":{"B0":"我 是 老师","B1":"我 喜欢 北京"},"persona_kg":{"B1":{"K0":"北京是首都"}},"conversation":[{"U":"你好","S":"你好","P-K":[]},{"U":"你 是老师吗","S":"是","P-K":[["B0"]]},{"U":"首都呢","S":"北京","P-K":[["B1"],["B1-K0"]]}]}
 "#;
 
@@ -286,7 +288,7 @@ fn the_stage_is_measured_as_it_is() {
     };
     let (code, figures) = eval(&["--form", "bm25"]);
     assert_eq!((code, &figures["n"], &figures["form"]), (Some(0), &json!(2), &json!("bm25")));
-    // Nothing is found for the second, so nothing is first: the baseline takes the first sentence.
+    // Nothing is found for the second, so the baseline takes the first sentence.
     assert_eq!((&figures["persona"], &figures["both_persona"]), (&json!(1.0), &json!(0.0)));
     assert_eq!((&figures["both_documents"], &figures["encoder"]), (&Value::Null, &Value::Null));
     let (code, figures) = eval(&["--form", "dense", "--encoder", "static"]);

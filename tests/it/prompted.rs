@@ -1,5 +1,5 @@
-//! Every stage in prompted form, against a language model on a server that is not ours, and then
-//! from the answers that were recorded, without a model.
+//! Tests every stage in prompted form, against a language model on a server that is not ours, and
+//! then from the recorded answers, without a model.
 
 use std::path::Path;
 use std::process::Command;
@@ -18,7 +18,7 @@ const STAGES: [Stage; 5] = [
     Stage::FactSelection,
 ];
 
-/// A log of ours: five turns of users, in two languages.
+/// Writes a log of ours: five turns of users, in two languages.
 fn log(path: &Path) {
     let said = [
         ("one", "user", "I can't sleep after drinking coffee in the evening."),
@@ -50,7 +50,8 @@ fn replay(folder: &Path, arguments: &[&str]) -> (Value, String) {
     (serde_json::from_str(counts).expect("a JSON object"), responses)
 }
 
-/// Every stage in prompted form; the policy decides about what random weights cannot write.
+/// Returns the configuration of every stage in prompted form; the policy decides about what random
+/// weights cannot write.
 fn stages() -> String {
     let stages = STAGES.iter().chain([&Stage::Generation]).map(|stage| {
         format!(
@@ -91,7 +92,7 @@ fn every_stage_asks_a_model_of_this_process_and_recorded_answers_give_the_same_b
     let answered: Vec<Response> =
         responses.lines().map(|line| serde_json::from_str(line).expect("a response")).collect();
     for response in &answered {
-        // Held to its schema, even a model of random weights answers the gate.
+        // Constrained by its schema, even a model of random weights answers the gate.
         assert_eq!(response.models[&Stage::Gate].name, "default");
         assert!(!response.text.is_empty());
     }
@@ -137,7 +138,7 @@ fn every_stage_asks_a_server_and_recorded_answers_give_the_same_bytes() {
     let by_model = |stage| answered.iter().filter(|one| one.models.contains_key(&stage)).count();
     assert!(by_model(Stage::Gate) > 0, "two words are within reach of any weights: {answered:?}");
 
-    // Nobody is there any more.
+    // Replay without the server.
     drop(server);
     let recorded = ["--answers", &file("answers.jsonl")];
     let (again, same) = replay(folder.path(), &recorded);

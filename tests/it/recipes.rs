@@ -1,5 +1,5 @@
-//! The bridges of `deploy/recipes`, between products that are played and an engine, a gateway and a Kafka that are
-//! real.
+//! Tests the bridges of `deploy/recipes`, between simulated products and a real engine, gateway and
+//! Kafka.
 
 use std::io::{BufRead, BufReader};
 use std::net::{SocketAddr, TcpListener};
@@ -20,7 +20,7 @@ use crate::gateway::Door;
 use crate::kafka::engine::Engine;
 use crate::kafka::kcat::read_all;
 
-/// How long something may take. Generous: it bounds a hang.
+/// How long a step may take: generous, since it bounds a hang.
 const PATIENCE: Duration = Duration::from_secs(60);
 const SECRET: &str = "a secret of the product";
 
@@ -28,7 +28,7 @@ fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
 }
 
-/// A product that takes everything, and what it was told.
+/// A product that accepts every request, and the requests that it received.
 struct Product {
     address: SocketAddr,
     calls: Receiver<(String, Value)>,
@@ -57,7 +57,7 @@ impl Product {
     }
 }
 
-/// A bridge that runs; it ends with the test.
+/// A running bridge; it ends with the test.
 struct Bridge {
     process: Child,
     address: String,
@@ -86,12 +86,12 @@ impl Bridge {
         let mut said = BufReader::new(process.stderr.take().expect("piped")).lines();
         let first = said.next().expect("it says something").expect("UTF-8");
         assert!(first.starts_with("listening on "), "{first}");
-        // Read on, so that it can write on; shown where the test fails.
+        // Read on, so that it can write on; the lines are shown if the test fails.
         std::thread::spawn(move || said.for_each(|line| eprintln!("{line:?}")));
         Self { process, address: address.to_owned() }
     }
 
-    /// Sends a recorded payload as the product does, with these headers, and gives what it was answered.
+    /// Sends a recorded payload as the product does, with these headers, and returns the answer.
     fn told(&self, path: &str, body: &str, headers: &[(String, String)]) -> (u16, String) {
         let mut curl = Command::new("curl");
         curl.args(["-s", "-w", "\n%{http_code}", "--data-binary", body]);
@@ -139,7 +139,8 @@ fn webhook_secret() -> String {
     base64::engine::general_purpose::STANDARD.encode([7; 32])
 }
 
-/// An address that was free a moment ago: gateway and bridge have to know each other's before they start.
+/// Returns an address that was free a moment ago: gateway and bridge must know each other's before
+/// they start.
 fn free_address() -> String {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
     listener.local_addr().expect("an address").to_string()
@@ -206,7 +207,7 @@ fn chatwoot(door: &Door, address: &str) {
     for (payload, said) in [("bot_message", 200), ("agent_message", 200)] {
         assert_eq!(bridge.chatwoot(payload), said, "{payload}");
     }
-    // The agent holds it until it is resolved, after which the engine answers again.
+    // The agent holds the conversation until it is resolved; then the engine answers again.
     assert_eq!(bridge.chatwoot("conversation_resolved"), 200);
     let later = door.say("chatwoot-3-451", "later", "What is a ferry?").1;
     assert_eq!(later["outcome"], "response", "{later}");

@@ -1,5 +1,6 @@
-//! Self-refinement through the program: rows that a response does not say make place for others, round by
-//! round; and a language model that words and judges, whose recorded answers do the same again.
+//! Tests self-refinement through the program: rows that a response does not say make room for
+//! others, round by round; and a language model words and judges, whose recorded answers do the
+//! same again.
 
 use serde_json::json;
 use turnstream_schemas::Response;
@@ -10,7 +11,7 @@ use crate::persona::{replayed, turn};
 use crate::scripted_server::{Script, ScriptedServer};
 use crate::turnstream;
 
-/// A table of lamps of five towns.
+/// Writes a table of lamps of five towns.
 fn lamps(folder: &std::path::Path) -> String {
     let file = folder.join("lamps.jsonl");
     let towns = [("Oslo", 49), ("Bergen", 35), ("Narva", 20), ("Turku", 51), ("Visby", 18)];
@@ -57,7 +58,7 @@ fn rows_that_are_not_said_make_place_for_others() {
     let kept: Vec<_> = kept.map(|it| (it.id.0.as_str(), it.consistency.is_some())).collect();
     assert_eq!(kept, [("lamps/2", true), (&*rounds[1].added[0].0, true)]);
     assert!(null.plan.0.is_empty() && null.refinement.is_empty(), "never for NULL");
-    // Off, nothing of it is in the record.
+    // When refinement is off, the record has nothing of it.
     assert!(plain.iter().all(|response| response.refinement.is_empty()));
     let written = serde_json::to_string(&plain[0]).expect("JSON");
     assert!(!written.contains("refinement") && !written.contains("consistency"), "{written}");

@@ -1,4 +1,4 @@
-//! `turnstream replay` on real dialogues: what holds of every run holds of this one, runs repeat
+//! Tests `turnstream replay` on real dialogues: the invariants of every run hold, runs repeat
 //! themselves, and one that was cut short goes on.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -13,10 +13,10 @@ use turnstream_schemas::{DeadLetter, EventTime, Recorded, Response, Speaker, Tur
 
 use crate::{invariants, turnstream};
 
-/// Dialogues that the tests replay; the whole file takes longer and shows no more.
+/// The number of dialogues that the tests replay; the whole file takes longer and shows no more.
 const DIALOGUES: usize = 250;
 
-/// The data folder, or `None` where there is none: then the test says so and is skipped.
+/// Returns the data folder; `None` if there is none: then the test says so and is skipped.
 fn data() -> Option<PathBuf> {
     let beside = Path::new(env!("CARGO_MANIFEST_DIR")).join("../shared/data");
     let folder = std::env::var_os("TURNSTREAM_DATA").map_or(beside, PathBuf::from);
@@ -28,7 +28,7 @@ fn data() -> Option<PathBuf> {
     Some(file)
 }
 
-/// The first dialogues of the file, not compressed.
+/// Writes the first dialogues of the file, not compressed.
 pub(crate) fn dialogues(folder: &Path, count: usize) -> Option<PathBuf> {
     let mut text = String::new();
     let file = std::fs::File::open(data()?).expect("the file opens");
@@ -48,7 +48,7 @@ fn turns(log: &Path) -> Vec<Turn> {
     turns.collect()
 }
 
-/// One run: what it wrote, and the counts it printed.
+/// One run: its outputs, and the counts it printed.
 struct ReplayRun {
     responses: String,
     recorded: String,
@@ -91,7 +91,7 @@ fn parse<T: serde::de::DeserializeOwned>(lines: &str) -> Vec<T> {
 fn real_dialogues_keep_every_promise() {
     let folder = tempfile::tempdir().expect("a folder");
     let Some(log) = dialogues(folder.path(), DIALOGUES) else { return };
-    // The graph says what was selected, and not only what is asked for.
+    // The graph says the selected facts, and does not only answer what is asked.
     let config = folder.path().join("graph.toml");
     std::fs::write(&config, "[sources.graph]\nkind = \"graph\"\nspeak = true\n").expect("written");
     let config = config.to_str().expect("text");
@@ -127,7 +127,7 @@ fn every_input_ends_once(
     assert_eq!(ended, all);
 }
 
-/// Everything that a response rests on was said before it, in its own conversation.
+/// Checks that everything a response rests on was said before it, in its own conversation.
 fn history_is_causal(turns: &[Turn], responses: &[Response]) {
     let mut said_at: BTreeMap<(&str, &str), i64> = BTreeMap::new();
     for (offset, turn) in (0..).zip(turns) {
@@ -201,8 +201,8 @@ fn a_replay_that_was_killed_goes_on() {
 /// Turns of each data set that are replayed in bursts.
 const BURST_TURNS: usize = 600;
 
-/// The dialogues as turns of our own, users' turns whole or in up to three fragments each. In both logs the
-/// last words of a turn have its id and time.
+/// Writes the dialogues as turns of our own, users' turns whole or in up to three fragments each.
+/// In both logs the last words of a turn have its id and time.
 fn logs_of_bursts(format: Format, log: &Path, folder: &Path) -> (PathBuf, PathBuf, usize) {
     let (mut whole, mut split, mut fragments) = (String::new(), String::new(), 0);
     let items = turnstream_formats::open(format, log).expect("the log opens");

@@ -1,5 +1,5 @@
-//! `turnstream replay --resume`: a replay that was cut short goes on to the same bytes, and what
-//! cannot be gone on with is refused before a file is touched.
+//! Tests `turnstream replay --resume`: a replay that was cut short goes on to the same bytes, and
+//! one that cannot go on is refused before a file is touched.
 
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Write};
@@ -12,12 +12,13 @@ use serde_json::{Value, json};
 use crate::scripted_server::{Script, ScriptedServer};
 use crate::turnstream;
 
-/// Lines that a replay has when it is cut short. It reads 500 inputs at once, and waits for more.
+/// The lines that a replay has when it is cut short. It reads 500 inputs at once, and waits for
+/// more.
 const BEFORE: usize = 560;
-/// Inputs that it has written everything about by then, at least.
+/// The fewest inputs that it has written everything about by then.
 const WRITTEN: i64 = 120;
 
-/// How long it may take on a busy machine to get there.
+/// How long it may take to get there on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(600);
 
 const SAID: [&str; 9] = [
@@ -32,8 +33,8 @@ const SAID: [&str; 9] = [
     "Does the cat like that as well?",
 ];
 
-/// Conversations that talk across each other, of users and agents, with turns that come twice, a
-/// demand to forget, and lines that are no turns.
+/// Returns interleaved conversations, of users and agents, with turns that come twice, a demand to
+/// forget, and lines that are no turns.
 fn turns(count: usize) -> Vec<String> {
     let line = |at: usize| {
         let conversation = format!("c{}", at * at % 11);
@@ -55,7 +56,7 @@ fn turns(count: usize) -> Vec<String> {
     (0..count).map(line).collect()
 }
 
-/// The fixture of a public format, again and again: its conversation ids are made unique.
+/// Returns the fixture of a public format, repeated: its conversation ids are made unique.
 fn dialogues(count: usize) -> Vec<String> {
     let fixture = include_str!("../fixtures/formats/dailydialog.jsonl");
     fixture.lines().map(str::to_owned).cycle().take(count).collect()
@@ -65,7 +66,7 @@ fn dialogues(count: usize) -> Vec<String> {
 struct Replay<'a> {
     lines: Vec<String>,
     flags: &'a [&'a str],
-    /// Outputs beside the responses.
+    /// The outputs besides the responses.
     outputs: &'a [&'a str],
 }
 
@@ -80,12 +81,12 @@ impl Replay<'_> {
         command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("started")
     }
 
-    /// All of it.
+    /// Replays all of it.
     fn run(&self, folder: &Path, more: &[&str]) -> Output {
         let mut child = self.start(folder, more);
         let mut stdin = child.stdin.take().expect("a pipe");
         let text: String = self.lines.iter().map(|line| format!("{line}\n")).collect();
-        // What is refused does not read it.
+        // A replay that is refused does not read it.
         let feeding = std::thread::spawn(move || stdin.write_all(text.as_bytes()));
         let output = child.wait_with_output().expect("ended");
         let _ = feeding.join().expect("no panic");
@@ -100,7 +101,7 @@ impl Replay<'_> {
         serde_json::from_str(printed.lines().last().expect("a line")).expect("JSON")
     }
 
-    /// Some of it, until it is cut short by this signal; gives what it said.
+    /// Replays some of it, until this signal cuts it short; returns its output.
     fn cut(&self, folder: &Path, signal: &str, more: &[&str]) -> Output {
         let mut child = self.start(folder, more);
         let mut stdin = child.stdin.take().expect("a pipe");
@@ -127,7 +128,7 @@ impl Replay<'_> {
     }
 }
 
-/// What the files of a folder hold.
+/// Returns the contents of the files in a folder.
 fn files(folder: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
     let paths =
         std::fs::read_dir(folder).expect("a folder").map(|entry| entry.expect("one").path());
@@ -151,7 +152,7 @@ fn assert_same(whole: &Path, cut: &Path) {
     }
 }
 
-/// Cuts a replay short by this signal, and goes on with it.
+/// Cuts a replay short by this signal, and resumes it.
 fn goes_on(replay: &Replay<'_>, signal: &str) {
     let folder = tempfile::tempdir().expect("a folder");
     let [whole, cut] = ["whole", "cut"].map(|name| folder.path().join(name));
@@ -165,7 +166,7 @@ fn goes_on(replay: &Replay<'_>, signal: &str) {
         assert_eq!(stopped.status.code(), Some(1), "{said}");
         assert!(said.contains("go on with --resume"), "{said}");
     } else {
-        // What a kill in the middle of a write leaves behind.
+        // A partial line, as a kill in the middle of a write leaves it.
         append(&cut.join("out.jsonl"), br#"{"schema_version":1,"resp"#);
     }
     let rest = replay.counts(&cut, &["--resume"]);
@@ -252,7 +253,7 @@ fn what_cannot_be_gone_on_with_is_refused_before_a_file_is_touched() {
     };
     let (lines, outputs) = (turns(700), ["out-recorded"]);
     let replay = Replay { lines: lines.clone(), flags: &[], outputs: &outputs };
-    // A replay that came to its end: in issue 28, 1,000 lines of it became 4.
+    // A replay that came to its end. In issue 28, its 1,000 lines became 4.
     replay.counts(folder.path(), &[]);
     refused(&replay, &["--resume"], "out.jsonl.checkpoint: there is no such checkpoint");
 
@@ -315,7 +316,7 @@ fn responses_go_to_standard_output() {
         let said = String::from_utf8_lossy(&refused.stderr);
         assert!(refused.status.code() == Some(2) && said.contains(says), "{said}");
     }
-    // As `turnstream replay … --out - | head -n 1` does.
+    // Does what `turnstream replay … --out - | head -n 1` does.
     let mut child = replay(&["--out", "-"])
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())

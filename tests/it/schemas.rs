@@ -1,8 +1,9 @@
-//! Kept fixtures of durable records: what was written once must be readable for ever.
+//! Tests kept fixtures of durable records: a record that was written once must be readable for
+//! ever.
 //!
-//! `tests/fixtures/records/vN/NAME.json` is a record as version N wrote it, every field filled;
-//! `NAME.VARIANT.json` is another of its kind. NAME is that of the published schema. A fixture
-//! is never edited or removed; a new version gets a folder of its own.
+//! `tests/fixtures/records/vN/NAME.json` is a record as version N wrote it, with every field
+//! filled; `NAME.VARIANT.json` is another of its kind. NAME is that of the published schema. A
+//! fixture is never edited or removed; a new version gets a folder of its own.
 
 #![allow(clippy::unwrap_used, reason = "a fixture that is not there fails the test")]
 
@@ -20,13 +21,13 @@ use turnstream_schemas::{
 struct Fixture {
     path: PathBuf,
     name: String,
-    /// Whether it is the one of its name with every field filled; of turns there are two, since a
+    /// Whether it is the one of its name with every field filled; there are two for turns, since a
     /// directive is another record.
     full: bool,
     record: Value,
 }
 
-/// All fixtures of a version, in the order of their names.
+/// Returns all fixtures of a version, in the order of their names.
 fn fixtures(version: u32) -> Vec<Fixture> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR"))
         .join("tests/fixtures/records")
@@ -75,7 +76,7 @@ fn schema(name: &str) -> Value {
     serde_json::from_str(&schema.text()).unwrap()
 }
 
-/// The schema that is the record's own where the published one allows several.
+/// Returns the record's own schema if the published one allows several.
 fn schema_of(name: &str, record: &Value) -> Value {
     let whole = schema(name);
     let Some(several) = whole["anyOf"].as_array().filter(|_| whole["properties"].is_null()) else {
@@ -118,7 +119,7 @@ fn every_fixture_is_valid_under_the_published_schema() {
     }
 }
 
-/// The schemas refuse what they should: each required field, taken away, is missed.
+/// The schemas refuse what they should: a record without one of its required fields.
 #[test]
 fn a_record_without_a_required_field_is_not_valid() {
     for Fixture { name, record, full, .. } in fixtures(SCHEMA_VERSION) {
@@ -159,7 +160,7 @@ fn the_current_version_has_a_full_fixture_of_every_durable_record() {
     }
 }
 
-/// What has no history of its own to name is no directive.
+/// A directive that names no history is invalid.
 #[test]
 fn a_directive_names_something() {
     let validator = jsonschema::validator_for(&schema("turn")).unwrap();

@@ -1,4 +1,4 @@
-//! What a scraper and an orchestrator ask a process: its metrics and its health, over HTTP.
+//! Asks a process what a scraper and an orchestrator ask: its metrics and its health, over HTTP.
 
 use std::collections::BTreeMap;
 use std::io::{Read, Write};
@@ -6,7 +6,7 @@ use std::net::{SocketAddr, TcpStream};
 
 use serde_json::Value;
 
-/// Asks and gives the status and the body.
+/// Sends a request, and returns the status and the body.
 pub(crate) fn get(address: SocketAddr, path: &str) -> (u16, String) {
     let mut stream = TcpStream::connect(address).expect("the server listens");
     let request = format!("GET {path} HTTP/1.1\r\nhost: {address}\r\nconnection: close\r\n\r\n");
@@ -23,7 +23,7 @@ pub(crate) fn get(address: SocketAddr, path: &str) -> (u16, String) {
     (status, body.to_owned())
 }
 
-/// The status of a probe and the names of the checks that fail.
+/// Returns the status of a probe and the names of the checks that fail.
 pub(crate) fn probe(address: SocketAddr, path: &str) -> (u16, Vec<String>) {
     let (status, body) = get(address, path);
     let body: Value = serde_json::from_str(&body).expect("JSON");
@@ -36,7 +36,7 @@ pub(crate) fn probe(address: SocketAddr, path: &str) -> (u16, Vec<String>) {
     (status, failing.collect())
 }
 
-/// A scraped text: each sample's value by its name with labels.
+/// Parses a scraped text: each sample's value by its name with labels.
 pub(crate) fn samples(text: &str) -> BTreeMap<String, f64> {
     assert!(text.ends_with("# EOF\n"), "{text}");
     let lines = text.lines().filter(|line| !line.starts_with('#'));
@@ -47,12 +47,12 @@ pub(crate) fn samples(text: &str) -> BTreeMap<String, f64> {
     samples.collect()
 }
 
-/// The sum over the samples of a metric, whatever their labels.
+/// Returns the sum over the samples of a metric, whatever their labels.
 pub(crate) fn sum(samples: &BTreeMap<String, f64>, metric: &str) -> u64 {
     find_sum(samples, metric).unwrap_or_else(|| panic!("{metric} is missing"))
 }
 
-/// As [`sum`]; nothing where there is no such sample.
+/// Returns the same as [`sum`]; `None` if there is no such sample.
 pub(crate) fn find_sum(samples: &BTreeMap<String, f64>, metric: &str) -> Option<u64> {
     let of_it = |(name, _): &(&String, &f64)| name.split('{').next() == Some(metric);
     let values: Vec<f64> = samples.iter().filter(of_it).map(|(_, value)| *value).collect();

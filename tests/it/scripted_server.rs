@@ -1,6 +1,6 @@
-//! A server with OpenAI's chat interface whose model goes by a script: it names words of the last
-//! utterance, and now and then does what real servers do badly, always with the same requests. What
-//! is asked for in pieces comes in pieces.
+//! Runs a server with OpenAI's chat interface whose model follows a script: it names words of the
+//! last utterance, and sometimes does what real servers do badly, always for the same requests. It
+//! streams where a stream is asked for.
 
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
@@ -16,27 +16,27 @@ use futures_util::stream::{StreamExt, iter};
 use serde_json::{Value, json};
 use tokio::sync::{Semaphore, oneshot};
 
-/// How the model behaves.
+/// The behaviour of the model.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Script {
-    /// It answers what is asked.
+    /// It answers the question.
     Good,
-    /// Of a hundred questions it answers some with an error of the server, some with text that
-    /// cannot be read, once or twice, and some never.
+    /// Of a hundred questions it answers some with a server error, some with unreadable text, once
+    /// or twice, and some never.
     Faulty,
-    /// It answers BANANA, whatever is asked.
+    /// It answers BANANA to everything.
     Obeys,
-    /// It writes these texts one after the other, the last again and again.
+    /// It writes these texts one after the other, and repeats the last.
     Writes(&'static [&'static str]),
     /// It says which question it was asked, by a number.
     Counts,
-    /// It writes this text, but not its end until it is [let](ScriptedServer::go_on).
+    /// It writes this text, but not its end until it is [released](ScriptedServer::go_on).
     Holds(&'static str),
-    /// It answers with this status and body, whatever is asked.
+    /// It answers everything with this status and body.
     Says(u16, &'static str),
 }
 
-/// A request as it came: what the model is told, and what it is asked.
+/// A request as it came: the system prompt, and the user's.
 #[derive(Clone, Debug)]
 pub(crate) struct Seen {
     pub(crate) system: String,
@@ -73,7 +73,7 @@ impl ScriptedServer {
         Self { address, shared, _stop: stop }
     }
 
-    /// How the configuration reaches it.
+    /// Returns the configuration that reaches it.
     pub(crate) fn config(&self) -> String {
         format!(
             "[language_models.default]\nkind = \"remote\"\nbase_url = \"http://{}/v1\"\n\
@@ -82,12 +82,13 @@ impl ScriptedServer {
         )
     }
 
-    /// Lets one text that is held be written to its end.
+    /// Releases the end of one held text.
     pub(crate) fn go_on(&self) {
         self.shared.2.add_permits(1);
     }
 
-    /// All requests of stages so far. The probe at the start is none: it tells the model nothing.
+    /// Returns all requests of stages so far. The probe at the start is not one: it has no system
+    /// prompt.
     pub(crate) fn seen(&self) -> Vec<Seen> {
         self.shared.1.lock().expect("not poisoned").clone()
     }
@@ -112,7 +113,7 @@ async fn answer(State(shared): State<Shared>, body: String) -> Response {
     let held = Arc::clone(&shared);
     let say = |text: &str| if streams { in_pieces(text, None) } else { say(text) };
     let chance = crc32fast::hash(seen.prompt.as_bytes()) % 100;
-    // A question that is asked again bears the answer that could not be read.
+    // A repeated question quotes the unreadable answer.
     let is_again = seen.prompt.contains("<<answer ");
     match (shared.0, chance) {
         (Script::Says(status, text), _) => {
@@ -154,7 +155,7 @@ fn in_pieces(text: &str, held: Option<Shared>) -> Response {
     let last = json!({ "choices": [{ "delta": {}, "finish_reason": "stop" }] }).to_string();
     let events: Vec<String> = pieces.chain([last, "[DONE]".to_owned()]).collect();
     let last_piece = events.len().saturating_sub(3);
-    // Each later than the one before, as from a model that is writing.
+    // Each event comes later than the one before, as from a model that is writing.
     let events = iter(events.into_iter().enumerate()).then(move |(at, event)| {
         let held = held.clone().filter(|_| at == last_piece);
         async move {
@@ -168,7 +169,7 @@ fn in_pieces(text: &str, held: Option<Shared>) -> Response {
     ([("content-type", "text/event-stream")], Body::from_stream(events)).into_response()
 }
 
-/// What the model says: for each property of the schema what it stands for, else a sentence.
+/// Returns the model's words: for each property of the schema its content, otherwise a sentence.
 fn scripted(schema: &Value, prompt: &str) -> String {
     let dialogue = prompt.lines().filter(|line| line.starts_with("- "));
     let said: Vec<&str> = dialogue.clone().filter(|line| line.starts_with("- user: ")).collect();
@@ -192,7 +193,7 @@ fn scripted(schema: &Value, prompt: &str) -> String {
             "sources" => json!(["graph"]),
             "implicit" => json!(["rest"]),
             "extended" => json!(["food", "home"]),
-            // Others in each round of self-refinement.
+            // Different scores in each round of self-refinement.
             "consistency" => {
                 let hash = crc32fast::hash(prompt.as_bytes()) as usize;
                 json!((0..facts).map(|at| (hash >> at) % 11).collect::<Vec<_>>())

@@ -1,5 +1,5 @@
-//! Sources that the configuration names, through the program: planned by what is said, asked in order,
-//! and said; and refused where they are no order.
+//! Tests sources that the configuration names, through the program: planned by the user's words,
+//! asked in order, and spoken; and refused if they have no order.
 
 use serde_json::{Value, json};
 use turnstream_schemas::{Response, Speaker};
@@ -7,7 +7,7 @@ use turnstream_schemas::{Response, Speaker};
 use crate::persona::{replayed, turn};
 use crate::turnstream;
 
-/// A shop: its goods as a table that some words call for, its clerk, and what is known of the world.
+/// Writes a shop: its goods as a table that some words call for, its clerk, and general knowledge.
 fn shop(folder: &std::path::Path) -> String {
     let goods = folder.join("goods.jsonl");
     let rows = [

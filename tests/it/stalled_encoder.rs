@@ -1,6 +1,6 @@
-//! An encoder that stands still, behind the runtime that `turnstream run` puts it behind, under an
-//! engine that serves: every turn is answered without its vector, and what waits stays within its
-//! bounds. Then the encoder goes on, and turns have vectors again.
+//! Tests a stalled encoder, behind the runtime that `turnstream run` puts it behind, under an
+//! engine that serves: every turn is answered without its vector, and the waiting requests stay
+//! within their bounds. Then the encoder goes on, and turns have vectors again.
 
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex};
@@ -20,7 +20,7 @@ use turnstream_operators::stage::OnFailure;
 use turnstream_ports::model::encoder::{EncodeError, Encoded, Encoder};
 use turnstream_schemas::{Response, Stage};
 
-/// Encodes nothing while the gate is held.
+/// Encodes nothing while the lock is held.
 #[derive(Clone, Default)]
 struct Stalling(Arc<Mutex<()>>);
 
@@ -44,7 +44,7 @@ impl Encoder for Stalling {
     }
 }
 
-/// Turns while the encoder stands still, and after.
+/// Turns while the encoder is stalled, and after.
 const STALLED: usize = 2_000;
 const AFTER: usize = 100;
 const QUEUE: usize = 16;
@@ -75,7 +75,7 @@ fn responses(log: &EmbeddedLog) -> Vec<Response> {
 #[test]
 fn a_stalled_encoder_degrades_every_turn_and_holds_no_more_than_its_bounds() {
     let mut config = Config::default();
-    // No vectors but those of this encoder.
+    // Only vectors of this encoder.
     config.models.embedder = "none".to_owned().into();
     config.models.queue_requests = QUEUE;
     config.gate.threshold = 0.0;
@@ -84,7 +84,7 @@ fn a_stalled_encoder_degrades_every_turn_and_holds_no_more_than_its_bounds() {
     config.embedding.call.attempts = 1;
     config.turns.max_in_flight = 128;
     config.commit.interval_ms = 0;
-    // The source pauses at the bound, behind what one poll brought.
+    // The source pauses at the bound, after the records of one poll.
     let in_flight_bound = (config.turns.max_in_flight + STALLED / 2) as f64;
 
     let log = EmbeddedConfig { partitions: 1, ..EmbeddedConfig::default() };
@@ -103,7 +103,7 @@ fn a_stalled_encoder_degrades_every_turn_and_holds_no_more_than_its_bounds() {
 
     append(&log, 0, STALLED);
     let stop = AtomicBool::new(false);
-    // Looked at behind the scope: a panic in it would wait for the engine for ever.
+    // Asserted after the scope: a panic in it would wait for the engine for ever.
     let (mut most_queued, mut most_in_flight) = (0, 0.0_f64);
     std::thread::scope(|threads| {
         let engine = threads.spawn(|| {
@@ -120,11 +120,11 @@ fn a_stalled_encoder_degrades_every_turn_and_holds_no_more_than_its_bounds() {
             most_in_flight = most_in_flight.max(in_flight.sum());
             std::thread::sleep(Duration::from_millis(5));
         }
-        // Seen behind the loop too: those stay queued while the encoder stands still, and a loaded
-        // machine may have looked at nothing between the first turn and the last.
+        // Read after the loop too: requests stay queued while the encoder is stalled, and on a
+        // loaded machine the loop may have seen nothing between the first turn and the last.
         most_queued = most_queued.max(counted.queued.get());
         drop(held);
-        // The queue empties: those that wait in it are abandoned.
+        // The queue empties: the requests in it are abandoned.
         while counted.queued.get() > 0 && !engine.is_finished() {
             std::thread::sleep(Duration::from_millis(1));
         }
@@ -134,7 +134,7 @@ fn a_stalled_encoder_degrades_every_turn_and_holds_no_more_than_its_bounds() {
         assert!(summary.tally.is_conserved());
         assert_eq!(summary.tally.responses as usize, STALLED + AFTER);
     });
-    // A request counts while it is refused, too: one for each of the two workers.
+    // A request also counts while it is being refused: one for each of the two workers.
     assert!((1..=QUEUE as i64 + 2).contains(&most_queued), "{most_queued} requests waited");
     assert!(most_in_flight < in_flight_bound, "{most_in_flight} turns");
     assert!(counted.refused.get() > 0, "the queue was full, and said so");

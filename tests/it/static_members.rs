@@ -1,6 +1,6 @@
-//! Static members on a real Apache Kafka that are stopped between the two steps of a rebalance and
-//! come back: the broker takes each in with what it had, and starts no second step. They notice,
-//! and have it done.
+//! Tests static members on a real Apache Kafka that are stopped between the two steps of a
+//! rebalance and come back: the broker takes each in with its old partitions, and starts no second
+//! step. They notice, and have it done.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -21,13 +21,13 @@ use crate::scraping::{get, samples};
 
 const PARTITIONS: i32 = 4;
 const GROUP: &str = "static-members";
-/// How long a stopped member keeps its place. Long enough to start the program on a busy machine.
+/// How long a stopped member keeps its place: long enough to start the program on a busy machine.
 const SESSION_MS: u32 = 10_000;
-/// Turns sent to the group that stands still, in conversations of their own.
+/// Turns sent to the stalled group, in conversations of their own.
 const TURNS: usize = 80;
-/// How long nothing may happen at all before the test gives up.
+/// How long the test waits without any progress before it gives up.
 const PATIENCE: Duration = Duration::from_secs(120);
-/// What a member says that has the group share everything out anew.
+/// The log message of a member that makes the group assign orphaned partitions.
 pub(crate) const MENDS: &str = "these partitions have no owner";
 
 #[test]
@@ -41,7 +41,7 @@ fn partitions_that_a_rebalance_left_to_nobody_are_given_on() {
         Engine::start(&config, &folder.path().join(format!("{name}-{nth}.log")))
     };
 
-    // The first step: `a` shall give up what `b` is to have, and is stopped before it does.
+    // The first step: `a` is told to give up what `b` is to have, and is stopped before it does.
     let halfway = Halfway::join(&broker, "a");
     halfway.poll_until("it is given all", |member| member.assigned() == 4);
     let mut b = start("b", 1);
@@ -67,7 +67,8 @@ fn partitions_that_a_rebalance_left_to_nobody_are_given_on() {
         assert!(moved.elapsed() < PATIENCE, "{seen} of {TURNS} outcomes\n{}", logs());
     }
 
-    // It stood still, or the test shows nothing; who held nothing left, and nobody else.
+    // The group was stalled, or the test shows nothing; only the member without partitions
+    // rejoined.
     assert_eq!(b.log().matches(MENDS).count(), 1, "{}", b.log());
     assert_eq!(a.log().matches(MENDS).count(), 0, "{}", a.log());
     let of = |engine: &Engine, metric: &str| scraped(engine, metric);
@@ -116,8 +117,8 @@ fn turns() -> Vec<Vec<u8>> {
     (0..TURNS).map(turn).collect()
 }
 
-/// A metric of a process, from where its log says that it serves them, once it has looked at its
-/// partitions after it was first asked.
+/// Returns a metric of a process, from the address in its log, once it has looked at its partitions
+/// after it was first asked.
 fn scraped(engine: &Engine, metric: &str) -> f64 {
     let log = engine.log();
     let line = log.lines().find(|line| line.contains("serving metrics")).expect("it says where");
@@ -129,8 +130,8 @@ fn scraped(engine: &Engine, metric: &str) -> f64 {
     samples(&get(address, "/metrics").1)[metric]
 }
 
-/// A static member of the group that does as it is told when it is given partitions, and nothing
-/// when it is to give some up: as one that is stopped at that moment.
+/// A static member of the group that follows an assignment, but ignores a revocation, like one that
+/// is stopped at that moment.
 struct Halfway(BaseConsumer<Told>);
 
 #[derive(Clone, Default)]
@@ -140,7 +141,7 @@ struct Told(Arc<Noted>);
 struct Noted {
     assigned: AtomicUsize,
     revoked: AtomicUsize,
-    /// Now it ends, and what it does has no consequences.
+    /// Whether it is ending, so that its actions have no consequences.
     ends: AtomicBool,
 }
 
@@ -195,13 +196,13 @@ impl Halfway {
     fn poll_until(&self, what: &str, mut so: impl FnMut(&Self) -> bool) {
         let since = Instant::now();
         while !so(self) {
-            // Errors of connections are the client's to mend.
+            // The client recovers from errors of connections.
             let _ = self.0.poll(Duration::from_millis(20));
             assert!(since.elapsed() < PATIENCE, "never: {what}");
         }
     }
 
-    /// Ends without a word to the broker: a static member does not leave.
+    /// Ends without telling the broker: a static member does not leave.
     fn stop(self) {
         self.0.context().0.ends.store(true, Ordering::SeqCst);
     }

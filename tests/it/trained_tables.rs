@@ -1,12 +1,13 @@
-//! Tables that the program trains: `train persona` finds knowledge that shares no word with the question, and
-//! `train consistency` judges responses in the flow, and those of several sources.
+//! Tests tables that the program trains: `train persona` finds knowledge that shares no word with
+//! the question, and `train consistency` judges responses in the flow, and those of several
+//! sources.
 
 use serde_json::{Value, json};
 
 use crate::persona::{replayed, turn};
 use crate::turnstream;
 
-/// Talk in the format of KBP: a trade, what is asked of it, and what is known of it.
+/// Dialogues in the format of KBP: a trade, a question about it, and the knowledge of it.
 const TRADES: [(&str, &str, &str); 4] = [
     ("I mend clocks", "How late is it?", "Springs and wheels drive it."),
     ("I keep bees", "Is it sweet?", "Honey comes from combs."),
@@ -28,7 +29,7 @@ fn lines(range: std::ops::Range<usize>) -> String {
     range.map(|at| format!("{}\n", dialogue(at))).collect()
 }
 
-/// The JSON object of a command that has to succeed.
+/// Runs a command that must succeed; returns its JSON object.
 fn run(arguments: &[&str]) -> Value {
     let ended = turnstream(arguments).output().expect("started");
     assert!(ended.status.success(), "{}", String::from_utf8_lossy(&ended.stderr));
@@ -100,10 +101,11 @@ fn a_judge_is_learned_and_judges_in_the_flow() {
     assert_eq!((&words["judge"], &by_table["judge"]), (&json!("lexical"), &json!("learned")));
     let auc = |figures: &Value| figures["same"]["auc"].as_f64().expect("an AUC");
     assert!(auc(&words) < 0.7 && auc(&by_table) > 0.95, "{words} {by_table}");
-    // Everything was learned from.
+    // All evidence was in the training data.
     assert_eq!(by_table["unseen"]["n"], 0);
 
-    // It judges what several sources give, too: by the shipped model, which knows nothing of this.
+    // The table also judges responses from several sources, by the shipped model, which knows
+    // nothing of this.
     let several = ["eval", "sources", "--data", &dev, "--train", &train, "--judge", &table];
     let several = |more: &[&str]| {
         run(&[&several[..], &["--model", "shipped", "--conversations", "3", "--json"], more]
@@ -114,7 +116,7 @@ fn a_judge_is_learned_and_judges_in_the_flow() {
     let rows = table_of["rows"].as_array().expect("rows");
     let row = |name: &str| rows.iter().find(|row| row["name"] == name).expect("the row");
     assert_eq!((rows.len(), &table_of["turns"]), (14, &json!(3)));
-    // Everything was used, and is consistent with nothing where nothing is asked.
+    // Every reply used a source, so that nothing is consistent if none is asked.
     assert!(value(row("no source"), "persona_consistency").abs() < 1e-9, "{table_of}");
     assert!(value(row("no source"), "knowledge_consistency").abs() < 1e-9, "{table_of}");
     let samples = file("samples.jsonl");

@@ -1,5 +1,5 @@
-//! What `validate` passes, `run` does not refuse, and the other way round: one table of what can be wrong on this
-//! machine, each with the key that is named; and what only a broker and a model can tell.
+//! Tests that `validate` and `run` refuse the same: a table of everything that can be wrong on this
+//! machine, each with the key that the message names; and what only a broker and a model can tell.
 
 use std::path::Path;
 use std::process::Output;
@@ -10,8 +10,8 @@ use crate::broker::Broker;
 use crate::scripted_server::{Script, ScriptedServer};
 use crate::turnstream;
 
-/// Something wrong: a configuration, in which `HERE` stands for a folder with some files; the line and key
-/// that are named; and a part of what is said.
+/// A fault: a configuration, in which `HERE` stands for a folder with some files; the line and key
+/// in the message; and a part of the message.
 struct Case {
     config: &'static str,
     place: &'static str,
@@ -22,7 +22,7 @@ const fn case(config: &'static str, place: &'static str, says: &'static str) -> 
     Case { config, place, says }
 }
 
-/// Everything that can be wrong here.
+/// Everything that can be wrong on this machine.
 const CASES: &[Case] = &[
     case(
         "[sources.rooms]\nkind = \"table\"\nfile = \"HERE/none.jsonl\"\n",
@@ -114,7 +114,7 @@ const CASES: &[Case] = &[
         "3: integration.weights",
         "has no weights of attention",
     ),
-    // What only has to do with serving.
+    // Faults that concern serving alone.
     case(
         "[log.kafka.client]\n\"compresion.type\" = \"lz4\"\n",
         "2: log.kafka.client.\"compresion.type\"",
@@ -156,11 +156,11 @@ const CASES: &[Case] = &[
         "3: log.directory",
         "rooms.csv is no folder",
     ),
-    // An address that is nobody's.
+    // An address that is not this machine's.
     case("[metrics]\naddress = \"192.0.2.1:9464\"\n", "2: metrics.address", "cannot be bound"),
 ];
 
-/// A folder with what the cases name.
+/// Makes a folder with the files of the cases.
 fn site() -> tempfile::TempDir {
     let folder = tempfile::tempdir().expect("a folder");
     std::fs::write(folder.path().join("rooms.csv"), "room,price\nsuite,90\n").expect("written");
@@ -182,7 +182,7 @@ fn run(folder: &Path, config: &str, command: &[&str]) -> (Option<i32>, String) {
     (status.code(), said.replace(folder.to_str().expect("UTF-8"), ""))
 }
 
-/// The lines that say what is wrong.
+/// Returns the lines with errors.
 fn errors(said: &str) -> Vec<&str> {
     said.lines().filter(|line| line.starts_with("error: ")).collect()
 }
@@ -216,7 +216,8 @@ fn everything_that_is_wrong_is_told_at_once() {
     assert_eq!((code, errors(&validated).len()), (Some(2), 4), "{validated}");
     let (code, said) = run(folder.path(), config, &["run"]);
     assert_eq!((code, errors(&said)), (Some(2), errors(&validated)));
-    // Who serves no log needs no cache of histories, and the rest as well; no file was touched.
+    // A command that serves no log needs no cache of histories, but everything else; no file was
+    // touched.
     let log = folder.path().join("log.jsonl");
     let out = folder.path().join("out.jsonl");
     let [log, out] = [&log, &out].map(|path| path.to_str().expect("UTF-8"));
@@ -241,7 +242,7 @@ fn a_model_that_gives_no_answer_is_told_where_it_is_asked() {
     let there = config(&server.address.to_string());
     let (code, said) = run(folder.path(), &there, &["validate", "--connect"]);
     assert_eq!(code, Some(0), "{said}");
-    // Nobody listens on the port of discarded data.
+    // Nothing listens on the discard port.
     let nowhere = config("127.0.0.1:9");
     let (code, said) = run(folder.path(), &nowhere, &["validate"]);
     assert_eq!(code, Some(0), "{said}");
@@ -261,7 +262,7 @@ fn a_broker_is_asked_and_left_as_it_was() {
     let connect = &["validate", "--connect", "--json"];
     let (code, said) = run(folder.path(), &config(""), connect);
     assert_eq!(code, Some(2), "{said}");
-    // What would be made is not missed, and is not made.
+    // A topic that would be created is not missing, and is not created.
     for _ in 0..2 {
         let (code, said) = run(folder.path(), &config("create_topics = true\n"), connect);
         assert_eq!(code, Some(0), "{said}");

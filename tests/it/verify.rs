@@ -1,5 +1,5 @@
-//! A service whose responses a language model words, and its log: what it answered is derived again, and asked anew
-//! only where nothing is recorded and as much as is allowed.
+//! Tests that the answers of a service, worded by a language model, are derived again from its log,
+//! and that the model is asked only where nothing is recorded, and as often as is allowed.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
@@ -18,7 +18,7 @@ use crate::turnstream;
 
 const CONVERSATIONS: usize = 12;
 
-/// Questions whose answers a model words, the rounds from this one on.
+/// Returns the turns of these rounds: questions whose answers a model words.
 fn turns(rounds: std::ops::Range<usize>) -> String {
     let asked = ["What is a violin?", "What is a piano?", "What is a dog?"];
     let mut lines = String::new();
@@ -35,7 +35,7 @@ fn turns(rounds: std::ops::Range<usize>) -> String {
     lines
 }
 
-/// Lets a service with an embedded log answer these turns.
+/// Serves these turns by a service with an embedded log.
 fn answer(folder: &Path, config: &str, turns: &str, flags: &[&str]) {
     let file = folder.join("turns");
     std::fs::write(&file, turns).expect("written");
@@ -44,7 +44,7 @@ fn answer(folder: &Path, config: &str, turns: &str, flags: &[&str]) {
     said(&run.output().expect("it starts"), "turnstream run");
 }
 
-/// What was said to each turn.
+/// Returns the text of the response to each turn.
 fn texts(file: &str) -> BTreeMap<(String, String), String> {
     let text = std::fs::read_to_string(file).expect("responses");
     let responses = text.lines().map(|line| serde_json::from_str(line).expect("a response"));
@@ -53,7 +53,7 @@ fn texts(file: &str) -> BTreeMap<(String, String), String> {
 
 #[test]
 fn a_service_is_verified_from_the_recorded_answers_of_its_model() {
-    // What a stage makes of a model that does not answer ends as a dead letter, or as another response.
+    // If the model does not answer, the turn ends as a dead letter, or with another response.
     for on_failure in ["degrade", "dead_letter"] {
         verified_from_recorded_answers(on_failure);
     }
@@ -77,11 +77,12 @@ fn verified_from_recorded_answers(on_failure: &str) {
     let asked = model.seen().len();
     assert_eq!(asked as u64, all, "the model words all of them");
 
-    // Inputs of a replay have other numbers than the service gave them, and their questions are found all the same.
+    // Inputs of a replay have other numbers than in the service; their questions are found all the
+    // same.
     let verify = ["verify", "--from-log", &config];
     let report = command(&[&verify[..], &["--answers", &answers]].concat());
     assert_eq!((&report["responses"], &report["same"]), (&all.into(), &all.into()), "{report}");
-    // An answer that the model did not give makes another response.
+    // A forged answer makes another response.
     let forged = std::fs::read_to_string(&answers).expect("answers");
     let forged = forged.replacen("You speak of", "You never spoke of", 1);
     std::fs::write(path("forged.jsonl"), forged).expect("written");
@@ -98,7 +99,7 @@ fn verified_from_recorded_answers(on_failure: &str) {
     assert_eq!(report["underivable"], json!({ "answer_not_recorded": all }), "{report}");
     assert_eq!(model.seen().len(), asked, "verifying asks nobody");
 
-    // Of another model's answers none is recorded. As many are asked as is allowed.
+    // Half of the answers are not recorded. The model is asked as often as is allowed.
     let few = path("few.jsonl");
     let half: Vec<String> = std::fs::read_to_string(&answers)
         .expect("answers")
@@ -129,7 +130,7 @@ fn verified_from_recorded_answers(on_failure: &str) {
     let lines = std::fs::read_to_string(&more).expect("answers").lines().count();
     assert_eq!(lines, asked / 2 + 5, "what nobody was asked is not recorded");
 
-    // Somebody changes what the service is said to have been.
+    // The configuration differs from the one that the service had.
     let other = format!("{text}[decision.hand_off]\nasked = false\n");
     std::fs::write(&config, other.replace("form = \"prompted\"", "form = \"lexical\""))
         .expect("written");
@@ -138,7 +139,8 @@ fn verified_from_recorded_answers(on_failure: &str) {
     assert!(report["made_by"].as_array().expect("a list").contains(&"configuration".into()));
 }
 
-/// A replay of a service's log is cut short, the log grows, and the replay goes on to the ends that it began with.
+/// A replay of a service's log is cut short, the log grows, and the replay goes on to its first
+/// ends.
 #[test]
 fn a_replay_of_a_log_that_grows_can_go_on() {
     let folder = tempfile::tempdir().expect("a folder");
@@ -179,8 +181,7 @@ fn a_replay_of_a_log_that_grows_can_go_on() {
     }
 }
 
-/// One prompt is edited: what differs are the turns whose question it is, as the recorded questions have it, and
-/// no other.
+/// One prompt is edited: only the turns that ask it differ, as the recorded questions show.
 #[test]
 fn an_edited_prompt_changes_the_turns_that_ask_it() {
     let folder = tempfile::tempdir().expect("a folder");

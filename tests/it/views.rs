@@ -1,5 +1,5 @@
-//! Views on a real Kafka: `turnstream views` beside an engine, killed and followed by another, and
-//! what the compacted topic holds in the end. And on an embedded log.
+//! Tests views on a real Kafka: `turnstream views` beside an engine, killed and followed by
+//! another, and the final content of the compacted topic. And on an embedded log.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -20,13 +20,13 @@ use crate::kafka::kcat::{Read, read_all, send_lines};
 #[path = "../../src/engine/views/recount.rs"]
 mod recount;
 
-/// Histories of two entries, so that some leave.
+/// Histories of two entries, so that some are evicted.
 const SMALL: &str = "[history]\nmax_entries = 2\n";
 
-/// How long nothing may happen before the test gives up.
+/// How long the test waits without any progress before it gives up.
 const PATIENCE: Duration = Duration::from_secs(90);
 
-/// What turns name; the first two the shipped knowledge has, the last nobody has.
+/// The concepts that turns name; the shipped knowledge has the first two, and nothing has the last.
 const NAMED: [&str; 5] = ["coffee", "dog", "umbrella", "blorptastic", "zwiebelfisch"];
 
 #[test]
@@ -39,7 +39,7 @@ fn views_on_a_real_kafka_are_what_a_recount_gives() {
     let strict = site.config("strict", "", "");
     let mut engine = Engine::start(&serving, &folder.path().join("run.log"));
     until(&mut engine, "restored");
-    // The engine needs no topic of views; who counts them does.
+    // The engine needs no topic of views; `turnstream views` does.
     let (code, report) = site.once(&strict);
     let error = report["error"].as_str().expect("an error");
     assert!(code == Some(6) && error.contains("topic `views`"), "{report}");
@@ -61,7 +61,7 @@ fn views_on_a_real_kafka_are_what_a_recount_gives() {
     let (_, again) = site.once(&strict);
     assert_eq!((&again["written"], &again["removed"]), (&0.into(), &0.into()), "{again}");
 
-    // It goes on while turns and changes come, and is killed in the middle of it.
+    // It runs while turns and changes come, and is killed in the middle.
     let live = site.config("live", "", "[views]\npublish_every_ms = 20\nmax_batch_records = 3\n");
     let mut views = site.views(&live, "killed.log");
     until(&mut views, "caught up");
@@ -85,7 +85,7 @@ fn views_on_a_real_kafka_are_what_a_recount_gives() {
     let views_of = |view| site.rows().keys().any(|key| key.view == view);
     assert!(ViewName::ALL.into_iter().all(views_of), "each view has rows: {:?}", site.rows());
 
-    // Rows go where there is nothing left to count.
+    // Rows go when nothing is left to count.
     site.change(&mut writer, &used[..used.len() / 2], true);
     site.change(&mut writer, &[fact("zwiebelfisch", "thing")], true);
     site.wait_and_check("after facts came back");
@@ -95,9 +95,9 @@ fn views_on_a_real_kafka_are_what_a_recount_gives() {
     assert!(!missing.iter().any(|key| key.contains("blorp") || key.contains('/')), "{missing:?}");
     assert!(read_all(&broker, "views").iter().any(|read| read.value.is_none()), "tombstones");
 
-    // Who starts fences the one before, which says so.
+    // A process that starts fences the one before, which says so.
     let mut heir = site.views(&live, "second.log");
-    // The one before learns of it when it next writes, so there must be something to write after.
+    // The fenced process learns of it at its next write, so there must be something to write.
     until(&mut heir, "caught up");
     site.turns("four", 3);
     let status = views.ended(PATIENCE);
@@ -109,7 +109,7 @@ fn views_on_a_real_kafka_are_what_a_recount_gives() {
     engine.stop();
 }
 
-/// Without a broker: while nobody serves the directory.
+/// Without a broker: while no engine serves the directory.
 #[test]
 fn views_of_an_embedded_log_are_counted_while_nobody_serves_it() {
     let folder = tempfile::tempdir().expect("a folder");
@@ -152,7 +152,7 @@ fn views_of_an_embedded_log_are_counted_while_nobody_serves_it() {
     assert!(written > 0, "{more}");
     assert_eq!(count()["written"], 0, "and nothing is written that is there");
 
-    // A conversation goes on until its history is full, and then it is deleted.
+    // A conversation continues until its history is full, and then it is deleted.
     let log = || {
         EmbeddedLog::in_directory(Path::new(&path("log")), &EmbeddedConfig::default())
             .expect("the log")
@@ -166,7 +166,7 @@ fn views_of_an_embedded_log_are_counted_while_nobody_serves_it() {
     assert_eq!(full["history_changes"], read(&log(), Topic::History).len(), "{full}");
     check();
     assert!(full["views"][7]["top"][0] == json!({"key": "capacity", "count": 2}), "{full}");
-    // Every conversation lies on a partition of its own or shares one: readers add up.
+    // Conversations lie on partitions of their own or share one: readers add up.
     let rows_now = rows(&log());
     let sum = |what: &str| -> u64 {
         let is_it = |key: &ViewKey| key.view == ViewName::HistorySizes && key.key == what;
@@ -188,7 +188,7 @@ fn views_of_an_embedded_log_are_counted_while_nobody_serves_it() {
     check();
     assert_eq!((&less["views"][7]["keys"], &less["views"][7]["count"]), (&0.into(), &0.into()));
 
-    // Somebody has the directory.
+    // Another process has the directory.
     let _held = log();
     let refused = command(&["views"]).output().expect("the program runs");
     let errors = String::from_utf8_lossy(&refused.stderr);
@@ -196,13 +196,13 @@ fn views_of_an_embedded_log_are_counted_while_nobody_serves_it() {
     assert!(errors.contains("while no `turnstream run` has it"), "{errors}");
 }
 
-/// The committed records of a topic of an embedded log.
+/// Returns the committed records of a topic of an embedded log.
 fn read(log: &EmbeddedLog, topic: Topic) -> Vec<Record> {
     let of = |partition| log.read(topic, partition, 0, usize::MAX, Isolation::ReadCommitted);
     (0..log.partitions()).flat_map(|partition| of(partition).expect("records")).collect()
 }
 
-/// The rows that a reader of an embedded log's topic of views knows in the end.
+/// Returns the rows that a reader of an embedded log's topic of views has in the end.
 fn rows(log: &EmbeddedLog) -> BTreeMap<ViewKey, u64> {
     let mut rows = BTreeMap::new();
     for Record { key, value, .. } in read(log, Topic::Views) {
@@ -218,7 +218,7 @@ fn rows(log: &EmbeddedLog) -> BTreeMap<ViewKey, u64> {
     rows
 }
 
-/// What the oracle counts from an embedded log on which no knowledge was written.
+/// Returns what the oracle counts from an embedded log on which no knowledge was written.
 fn recounted(log: &EmbeddedLog) -> BTreeMap<ViewKey, u64> {
     let response = |record: Record| {
         let value = record.value.expect("a response");
@@ -233,7 +233,7 @@ fn recounted(log: &EmbeddedLog) -> BTreeMap<ViewKey, u64> {
     rows
 }
 
-/// A fact of ours.
+/// Returns a fact of ours.
 fn fact(head: &str, tail: &str) -> FactKey {
     FactKey {
         source: "ours".to_owned(),
@@ -276,7 +276,7 @@ impl ViewsSite<'_> {
         path
     }
 
-    /// Exit code and report of `turnstream views --once`.
+    /// Returns exit code and report of `turnstream views --once`.
     fn once(&self, config: &Path) -> (Option<i32>, Value) {
         let mut command = crate::turnstream(&["views", "--once", "--json", "--config"]);
         let done = command.arg(config).output().expect("the program runs");
@@ -321,7 +321,7 @@ impl ViewsSite<'_> {
         wait("every answer", || read_all(self.broker, "responses").len() >= count);
     }
 
-    /// The responses, or how they came about.
+    /// Returns the responses of a topic, or the traces.
     fn responses(&self, topic: &str) -> Vec<(i32, turnstream_schemas::Response)> {
         let parse = |read: Read| {
             let value = read.value.expect("a response");
@@ -330,7 +330,7 @@ impl ViewsSite<'_> {
         read_all(self.broker, topic).into_iter().map(parse).collect()
     }
 
-    /// The facts that ground responses so far.
+    /// Returns the facts that ground responses so far.
     fn used_facts(&self) -> Vec<FactKey> {
         let mut used = BTreeSet::new();
         for (_, response) in self.responses("traces") {
@@ -347,7 +347,7 @@ impl ViewsSite<'_> {
         used
     }
 
-    /// The rows that a reader of the whole topic knows in the end.
+    /// Returns the rows that a reader of the whole topic has in the end.
     fn rows(&self) -> BTreeMap<ViewKey, u64> {
         let mut rows = BTreeMap::new();
         for read in read_all(self.broker, "views") {
@@ -363,7 +363,7 @@ impl ViewsSite<'_> {
         rows
     }
 
-    /// What the oracle counts from the topics.
+    /// Returns what the oracle counts from the topics.
     fn recounted(&self) -> BTreeMap<ViewKey, u64> {
         let change = |read: Read| {
             Change::read(&read.key.expect("a key"), read.value.as_deref()).expect("a change")
@@ -382,7 +382,7 @@ impl ViewsSite<'_> {
         assert_eq!(self.rows(), self.recounted(), "{when}");
     }
 
-    /// Waits until what is there now is published, and says what differs where it never is.
+    /// Waits until the present state is published; otherwise reports the differences.
     fn wait_and_check(&self, when: &str) {
         let deadline = Instant::now() + PATIENCE;
         while self.rows() != self.recounted() && Instant::now() < deadline {

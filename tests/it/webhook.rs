@@ -1,5 +1,5 @@
-//! A webhook is called with what is committed: all of it, in the order of each conversation, also where the
-//! gateway was away, or the receiver.
+//! Tests that a webhook is called with what is committed: all of it, in the order of each
+//! conversation, also after the gateway was away, or the receiver.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -14,10 +14,10 @@ use crate::kafka::kcat::{KEY_END, read_all, send_lines};
 
 const PATIENCE: Duration = Duration::from_secs(90);
 
-/// What was sent, in the order in which it came.
+/// The received calls, in the order in which they came.
 type Calls = Arc<Mutex<Vec<Value>>>;
 
-/// A receiver that answers every third call with 503.
+/// Starts a receiver that answers every third call with 503.
 fn receive() -> (String, Calls) {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
     let address = listener.local_addr().expect("an address");
@@ -95,7 +95,7 @@ fn a_webhook_hears_what_is_committed_on_a_real_broker() {
             std::thread::sleep(Duration::from_millis(50));
         }
     };
-    // The turns of each conversation, as they were told, each once.
+    // The turns of each conversation, in the order of the calls, each once.
     let heard = || {
         let mut heard = vec![Vec::new(); 5];
         for call in calls.lock().expect("whole").iter() {
@@ -110,7 +110,7 @@ fn a_webhook_hears_what_is_committed_on_a_real_broker() {
     };
     let count = || heard().iter().map(Vec::len).sum::<usize>();
 
-    // What was answered before anybody listened is not told.
+    // Answers from before the gateway started are not sent.
     say(0, 20);
     wait("the first answers", &|| read_all(&broker, "responses").len() == 20);
     let gateway = Engine::start_command("gateway", &config, &folder.path().join("one.log"));
@@ -128,7 +128,7 @@ fn a_webhook_hears_what_is_committed_on_a_real_broker() {
             .map(|number| format!("t-{number:03}"))
             .collect();
         let mut told = turns.clone();
-        // After a kill the last ones may come again, in their order.
+        // After a kill the last ones may be sent again, in their order.
         let again = told.windows(2).filter(|pair| pair[0] > pair[1]).count();
         assert!(again <= 1, "{turns:?}");
         told.sort();
@@ -137,7 +137,7 @@ fn a_webhook_hears_what_is_committed_on_a_real_broker() {
         assert_eq!(told, expected);
     }
 
-    // Who asks for a person changes hands, and the receiver hears of that too.
+    // A request for a person is a handover, and the receiver hears of that too.
     let asked =
         json!({ "conversation_id": "p", "speaker": "user", "text": "I want to speak to a human" });
     send_lines(

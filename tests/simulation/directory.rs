@@ -1,5 +1,6 @@
-//! A log in a directory survives its process. A child process that serves it is killed at the
-//! beginning and the end of each call to the log, one after the other, and the next child goes on.
+//! Tests that a log in a directory survives its process. A child process that serves it is killed
+//! at the beginning and the end of each call to the log, one after the other, and the next child
+//! goes on.
 
 use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
@@ -25,7 +26,7 @@ const PARTITIONS: i32 = 2;
 /// Inputs on the log.
 const INPUTS: usize = 24;
 
-/// Most rounds of a child, each of 5 virtual milliseconds.
+/// The most rounds of a child, each of 5 virtual milliseconds.
 const ROUNDS: u64 = 2_000;
 
 /// Pass the directory to the child, and the call at which it is killed; 0 for none.
@@ -48,7 +49,7 @@ fn a_process_killed_at_any_call_to_its_log_loses_and_doubles_nothing() {
         let status = child(folder.path(), kill_at);
         if status.signal() == Some(KILLED) {
             killed += 1;
-            // Killed at another call too, while it recovers from the first kill.
+            // Also killed at another call, while it recovers from the first kill.
             let status = child(folder.path(), 1 + kill_at * 7 % 40);
             assert!(status.success() || status.signal() == Some(KILLED), "{kill_at}: {status}");
             let status = child(folder.path(), 0);
@@ -68,8 +69,8 @@ fn a_process_killed_at_any_call_to_its_log_loses_and_doubles_nothing() {
     assert!(killed > 50, "there must be more calls than {killed}");
 }
 
-/// A folder in memory, if there is one. The kernel keeps what a killed process wrote there as on a
-/// disk, and hundreds of processes need not wait for disks.
+/// Makes a folder in memory, if there is one. The kernel keeps what a killed process wrote there as
+/// on a disk, and hundreds of processes need not wait for disks.
 fn folder() -> TempDir {
     let memory = Path::new("/dev/shm");
     let folder = if memory.is_dir() { tempfile::tempdir_in(memory) } else { tempfile::tempdir() };
@@ -112,7 +113,7 @@ fn child(directory: &Path, kill_at: u64) -> ExitStatus {
     status
 }
 
-/// The child: serves until every input has its outcome.
+/// Serves, in the child, until every input has its outcome.
 fn serve(directory: &Path, kill_at: u64) {
     let log = open(directory);
     let calm = Arc::new(AtomicBool::new(true));

@@ -1,4 +1,4 @@
-//! Load that cannot be served takes no memory and does not delay other partitions.
+//! Tests that load that cannot be served takes no memory and does not delay other partitions.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -19,7 +19,7 @@ const TURNS: usize = 5_000;
 /// Turns of other conversations.
 const OTHERS: usize = 300;
 
-/// Most inputs in flight per partition, and most inputs of one poll.
+/// The most inputs in flight per partition, and the most inputs of one poll.
 const BOUND: usize = 40;
 const POLL: usize = 25;
 

@@ -1,16 +1,16 @@
-//! The expected history of a scope, folded from inputs and outcomes by the documented rules, and
-//! the allowed outcomes of an input after the earlier ones of its scope.
+//! Computes the expected history of a scope, folded from inputs and outcomes by the documented
+//! rules, and the allowed outcomes of an input after the earlier ones of its scope.
 //!
 //! A response makes an entry with it; a superseded or failed turn makes one without. An agent's
 //! turn completes the latest entry without a response, or makes its own. A repeat changes nothing.
-//! Fragments that are merged into a turn make no entries of their own: the turn's has the words of all, as
-//! its response quotes them. An echo is only remembered. A demand to forget removes every entry. While an agent holds the scope
-//! (from its first turn, if agents take over, or a takeover, until a release or a user turn long after its
-//! last one), and perhaps while the user waits for one, user turns are held: they make an entry without a
-//! response, and no other outcome of theirs is allowed. If there are more entries
-//! than the history holds, the one with the earliest event time is evicted, of equal ones that with
-//! the lower offset, and never the entry just added. (Recency alone decides: the simulation weighs
-//! relevance with 0.)
+//! Fragments that are merged into a turn make no entries of their own: the turn's entry has the
+//! words of all, as its response quotes them. An echo is only remembered. A demand to forget
+//! removes every entry. While an agent holds the scope (from its first turn, if agents take over,
+//! or a takeover, until a release or a user turn long after its last one), and perhaps while the
+//! user waits for one, user turns are held: they make an entry without a response, and no other
+//! outcome of theirs is allowed. If there are more entries than the history holds, the one with the
+//! earliest event time is evicted, of equal ones that with the lower offset, and never the entry
+//! just added. (Recency alone decides: the simulation weighs relevance with 0.)
 //!
 //! Clusters and chains depend on everything before them. The operators' own code therefore computes
 //! them here, without a crash, a restore or a scope that leaves memory. The engine must end with
@@ -49,7 +49,7 @@ pub(crate) struct History {
     seen: BTreeSet<String>,
     /// The words of the fragments so far of an utterance whose last one is still to come.
     fragments: Vec<String>,
-    /// All changes of hands.
+    /// All handovers.
     pub(crate) handovers: Vec<Handover>,
 }
 
@@ -185,8 +185,8 @@ impl History {
         self.record.handover.as_ref().map_or(Holder::Bot, |last| last.holder)
     }
 
-    /// A user turn returns the scope to the engine where its own time is long after the agent's last turn, or
-    /// after the user began to wait.
+    /// Returns the scope to the engine if a user turn's own time is long after the agent's last
+    /// turn, or after the user began to wait.
     fn time_passes(&mut self, sent: &Sent, said: &Said, config: &Config) {
         let HandoverConfig { return_after_minutes, wait_at_most_minutes, .. } = config.handover;
         let waits_since = self.record.handover.as_ref().map(|last| last.time);
@@ -239,7 +239,7 @@ impl History {
         self.record.handover = Some(handover);
     }
 
-    /// The last words of our side, within the window of the dialogue history.
+    /// Returns the last words of our side, within the window of the dialogue history.
     fn said_last(&self) -> Option<&str> {
         let entries = self.entries.values().rev();
         let utterances = entries

@@ -1,4 +1,4 @@
-//! One instance of the engine: intake, core and committer, joined as in a process. The world
+//! Runs one instance of the engine: intake, core and committer, joined as in a process. The world
 //! advances each of them one call at a time, in one thread and in virtual time.
 
 use std::sync::Arc;
@@ -183,17 +183,18 @@ impl Instance {
         }
     }
 
-    /// The instance's counts.
+    /// Returns the instance's counts.
     pub(crate) fn tally(&self) -> Tally {
         self.committer.counts().tally.clone()
     }
 
-    /// Outcomes of an older assignment that were dropped, and inputs skipped as finished.
+    /// Returns the number of outcomes of an older assignment that were dropped, and of inputs
+    /// skipped as finished.
     pub(crate) fn stale_and_skipped(&self) -> (u64, u64) {
         (self.committer.counts().stale, self.committer.counts().skipped)
     }
 
-    /// Inputs in flight.
+    /// Returns the number of inputs in flight.
     pub(crate) fn in_flight(&self) -> usize {
         self.flow.in_flight()
     }
@@ -213,20 +214,20 @@ impl Instance {
     }
 }
 
-/// The lines of the dialogue in the prompt, the latest first.
+/// Returns the lines of the dialogue in the prompt, the latest first.
 fn dialogue(prompt: &str) -> impl Iterator<Item = &str> {
     let fenced = prompt.split("<<dialogue ").nth(1).unwrap_or_default();
     let fenced = fenced.split("<</dialogue ").next().unwrap_or_default();
     fenced.lines().rev()
 }
 
-/// The mark of our side's last response in the prompt.
+/// Returns the mark of our side's last response in the prompt.
 fn before(prompt: &str) -> &str {
     let mut lines = dialogue(prompt);
     mark(lines.find_map(|line| line.strip_prefix("- you: ")).unwrap_or("nothing"))
 }
 
-/// The mark of a response, which is unique. An agent's text is its own mark.
+/// Returns the mark of a response, which is unique. An agent's text is its own mark.
 pub(crate) fn mark(text: &str) -> &str {
     match text.split_once('#') {
         Some((_, rest)) => rest.split_whitespace().next().unwrap_or_default(),
@@ -234,9 +235,9 @@ pub(crate) fn mark(text: &str) -> &str {
     }
 }
 
-/// A model that repeats the user's words, with its own mark and that of the last response in its
-/// prompt. Until the world is calm, it is late or fails in every possible way. `temper` gives two
-/// random numbers for each request.
+/// Returns a model that repeats the user's words, with its own mark and that of the last response
+/// in its prompt. Until the world is calm, it is late or fails in every possible way. `temper`
+/// gives two random numbers for each request.
 fn model(
     name: &str,
     temper: impl Fn(u64) -> (u64, u64) + Send + Sync + 'static,

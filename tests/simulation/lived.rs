@@ -1,4 +1,4 @@
-//! Events of a run, and of all runs.
+//! Counts the events of a run, and of all runs.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -20,7 +20,7 @@ pub(crate) struct Lived {
     pub(crate) merged: u64,
     pub(crate) commits: u64,
     pub(crate) aborts: u64,
-    /// Transactions of dead processes that the log gave up without a marker.
+    /// Transactions of dead processes that the log ended without a marker.
     pub(crate) unmarked: u64,
     /// Crashes by step of the commit protocol.
     pub(crate) crashes: BTreeMap<Step, u64>,

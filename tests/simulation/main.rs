@@ -1,5 +1,6 @@
-//! The crash simulation: runs the real engine on the embedded log, in virtual time, under faults
-//! that a seed chooses, and compares it with an oracle that knows the outcome of every input.
+//! Tests the engine by a crash simulation: runs the real engine on the embedded log, in virtual
+//! time, under faults that a seed chooses, and compares it with an oracle that knows the outcome of
+//! every input.
 //!
 //! Each run has its own world ([`world`]): a log in memory, up to three instances of the engine in
 //! one consumer group ([`instance`]), a scripted model with latency, errors, panics and silence,
@@ -126,7 +127,7 @@ fn run(seed: u64) -> Result<Lived, String> {
 mod broken {
     use turnstream_ports::broken::{Broken, choose};
 
-    /// Most seeds until a broken promise is noticed.
+    /// The most seeds until a broken promise is noticed.
     const WITHIN: u64 = 500;
 
     fn caught(broken: Broken) {

@@ -1,5 +1,5 @@
-//! The oracle compares the log with the expected outcomes. It knows the inputs, the rules and the
-//! form of the records, and nothing else of the engine.
+//! Compares the log with the expected outcomes. The oracle knows the inputs, the rules and the form
+//! of the records, and nothing else of the engine.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -32,17 +32,18 @@ pub(crate) struct Oracle {
 }
 
 impl Oracle {
-    /// The number of inputs with an outcome that readers of committed records see.
+    /// Returns the number of inputs with an outcome that readers of committed records see.
     pub(crate) fn ended(&self) -> usize {
         self.ended.len()
     }
 
-    /// The outcome of an input.
+    /// Returns the outcome of an input.
     pub(crate) fn outcome(&self, place: Place) -> Option<&Outcome> {
         self.ended.get(&place).map(|(outcome, _)| outcome)
     }
 
-    /// Reads what became visible since the last call: at most the writes of one committer call.
+    /// Reads the records that became visible since the last call: at most the writes of one
+    /// committer call.
     pub(crate) fn observe(&mut self, log: &EmbeddedLog, workload: &Workload) {
         let mut seen = Vec::new();
         for partition in 0..workload.partitions {
@@ -86,8 +87,8 @@ impl Oracle {
         seen
     }
 
-    /// Puts new traces in the place of the responses that left in brief. Each of those has one, which
-    /// became visible with it and says the same.
+    /// Replaces brief responses by new traces. Each of them has one, which became visible with it
+    /// and says the same.
     fn complete(&mut self, log: &EmbeddedLog, partition: i32, seen: &[Place]) {
         let next = self.next.entry((Topic::Traces, partition)).or_default();
         let read = log.read(Topic::Traces, partition, *next, usize::MAX, Isolation::ReadCommitted);
@@ -180,7 +181,7 @@ impl Oracle {
 }
 
 impl Oracle {
-    /// The words of a turn, behind those of the fragments that are merged into it.
+    /// Returns the words of a turn, after those of the fragments that are merged into it.
     fn words(&self, workload: &Workload, sent: &Sent) -> String {
         let Some(said) = &sent.turn else { return String::new() };
         let is_fragment = |outcome: &Outcome| match outcome {
@@ -198,7 +199,7 @@ impl Oracle {
     }
 }
 
-/// The turn of an input that the workload sent; `None` if it is not a turn.
+/// Returns the turn of an input that the workload sent; `None` if it is not a turn.
 fn turn_of(workload: &Workload, place: Place) -> Option<&Said> {
     workload.at(place).unwrap_or_else(|| panic!("nobody sent {place:?}")).turn.as_ref()
 }
@@ -258,7 +259,7 @@ fn check_payload(
             let degrades = config.generation.on_failure == OnFailure::Degrade;
             assert!(letter.fault.stage == Stage::Generation && !degrades, "{letter:?}");
             let reason = &letter.fault.reason;
-            // The scripted model quotes what was said, and fragments may begin alike.
+            // The scripted model quotes the user's words, and fragments may begin alike.
             let quoted = config.turns.burst_ms > 0 && reason.contains("begins a second time");
             let by_model = reason.starts_with("model `") || quoted;
             assert!(by_model, "nothing fails here but a model: {letter:?}");
@@ -303,7 +304,7 @@ fn check_histories(log: &EmbeddedLog, workload: &Workload, expected: &BTreeMap<S
     assert_eq!(keys, wanted, "the keys on the changelog");
 }
 
-/// Checks that every change of hands that the inputs imply was written once, in order, and no other.
+/// Checks that every handover that the inputs imply was written once, in order, and no other.
 fn check_hands(log: &EmbeddedLog, workload: &Workload, expected: &BTreeMap<String, History>) {
     let mut found: BTreeMap<String, Vec<Handover>> = BTreeMap::new();
     for partition in 0..workload.partitions {

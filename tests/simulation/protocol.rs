@@ -1,4 +1,4 @@
-//! The commit protocol step by step, with a crash or an abort wherever the world plans one.
+//! Steps through the commit protocol, with a crash or an abort wherever the world plans one.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
@@ -50,7 +50,7 @@ pub(crate) enum Fault {
 #[derive(Default)]
 pub(crate) struct Wire {
     planned: Mutex<Option<Fault>>,
-    /// Where the process died.
+    /// The step at which the process died.
     crashed: Mutex<Option<Step>>,
     /// Whether the process dies without leaving the group.
     silently: AtomicBool,
@@ -73,12 +73,12 @@ impl Wire {
         *self.planned.lock().expect("one thread") = None;
     }
 
-    /// Where the process died, if it did.
+    /// Returns the step at which the process died, if it did.
     pub(crate) fn crashed(&self) -> Option<Step> {
         *self.crashed.lock().expect("one thread")
     }
 
-    /// Lets the consumer not leave the group when it is dropped.
+    /// Makes the consumer not leave the group when it is dropped.
     pub(crate) fn die(&self) {
         self.silently.store(true, Ordering::Relaxed);
     }
@@ -126,12 +126,12 @@ impl Wire {
         dies
     }
 
-    /// Committed transactions.
+    /// Returns the number of committed transactions.
     pub(crate) fn commits(&self) -> u64 {
         self.commits.load(Ordering::Relaxed)
     }
 
-    /// Aborted transactions.
+    /// Returns the number of aborted transactions.
     pub(crate) fn aborts(&self) -> u64 {
         self.aborts.load(Ordering::Relaxed)
     }
@@ -181,7 +181,8 @@ impl Producer for SteppedProducer {
     }
 }
 
-/// The outputs that `of` selects, given their index and the half of their number; all positions.
+/// Returns the outputs that `of` selects, given their index and the half of their number; all
+/// positions.
 fn part(transaction: &Transaction, of: impl Fn(usize, usize) -> bool) -> Transaction {
     let half = transaction.outputs.len() / 2;
     let outputs = transaction.outputs.iter().enumerate().filter(|(at, _)| of(*at, half));

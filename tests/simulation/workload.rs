@@ -1,5 +1,5 @@
-//! The records that people and programs put on the topic of turns, and the expected outcome of
-//! each.
+//! Generates the records that people and programs put on the topic of turns, and the expected
+//! outcome of each.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -102,12 +102,12 @@ impl Workload {
         }
     }
 
-    /// Everything that was sent, in order.
+    /// Returns everything that was sent, in order.
     pub(crate) fn sent(&self) -> &[Sent] {
         &self.sent
     }
 
-    /// An input, if it was sent.
+    /// Returns an input, if it was sent.
     pub(crate) fn at(&self, place: (i32, i64)) -> Option<&Sent> {
         self.places.get(&place).map(|at| &self.sent[*at])
     }
@@ -243,7 +243,7 @@ impl Workload {
         (said, value)
     }
 
-    /// A directive about the whole scope.
+    /// Returns a directive about the whole scope.
     fn directive(&self, of: By, scope: String, turn_id: String, time_ms: i64) -> (Said, Value) {
         let named = if self.by_user { "user_id" } else { "conversation_id" };
         let kind = match of {
@@ -266,7 +266,7 @@ impl Workload {
         (said, value)
     }
 
-    /// The id of an earlier turn of the scope, for a repeat.
+    /// Returns the id of an earlier turn of the scope, for a repeat.
     fn earlier_id(&self, rng: &mut Rng, scope: &str) -> Option<String> {
         let scope = format!("default/{scope}");
         let turns = self.sent.iter().filter_map(|sent| sent.turn.as_ref());
@@ -275,7 +275,7 @@ impl Workload {
         rng.choice(ids).cloned()
     }
 
-    /// An echo of the response to some earlier input, of any partition.
+    /// Returns an echo of the response to some earlier input, of any partition.
     fn echo(&self, rng: &mut Rng, partition: i32) -> By {
         match rng.choice(&self.sent) {
             Some(sent) => By::Echo(format!("turns-{}-{}", sent.partition, sent.offset)),
@@ -283,7 +283,8 @@ impl Workload {
         }
     }
 
-    /// A response id makes an echo only if it names an earlier input of the turn's own partition.
+    /// Returns an echo if the response id names an earlier input of the turn's own partition, and
+    /// otherwise an agent.
     fn if_ours(&self, partition: i32, response_id: String) -> By {
         let of_it = self.sent.iter().filter(|sent| sent.partition == partition);
         let mut ids = of_it.map(|sent| format!("turns-{}-{}", sent.partition, sent.offset));
@@ -291,7 +292,7 @@ impl Workload {
     }
 }
 
-/// A value that is not a turn.
+/// Returns a value that is not a turn.
 fn unfit_value(rng: &mut Rng) -> Option<Vec<u8>> {
     let far = json!({
         "conversation_id": "c", "user_id": "u", "speaker": "user", "text": "hi",

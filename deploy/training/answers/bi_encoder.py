@@ -1,7 +1,8 @@
-"""Trains the bi-encoder: the vector of a customer's turn near those of the sections, rows and sentences that answer it.
+"""Trains the bi-encoder: moves the vector of a customer's turn near those of the sections, rows and sentences that
+answer it.
 
-One step takes turns of one company and all of its sections: a softmax over them and one over all of their sentences, so
-that what the company itself confuses is what is learned from.
+One step takes turns of one company and all of its sections, with a softmax over the sections and one over all of their
+sentences, so that the network learns to separate places of the same company.
 """
 
 import argparse
@@ -17,7 +18,7 @@ from .companies import Company, Section, Turn, answers, options, trained_and_hel
 from .network import Bert, Optimiser, Words, mean, padded, seconds
 
 LONGEST_TEXT, LONGEST_SECTION = 64, 160
-# How much of the turns before is in a query.
+# The weight of each turn before in a query.
 BEFORE = 0.5
 
 
@@ -37,7 +38,8 @@ class Indexed:
             self.rows.append([*tokens[: LONGEST_SECTION - 1], words.sep])
 
     def vectors(self, network: Bert, most: int = 32) -> tuple[Tensor, Tensor]:
-        """The vectors of sections and of sentences; a sentence's is the mean of its tokens as the section has them."""
+        """Returns the vectors of sections and of sentences; a sentence's is the mean of its tokens within the
+        section."""
         order = sorted(range(len(self.rows)), key=lambda at: len(self.rows[at]))
         sections, states = [None] * len(order), [None] * len(order)
         for begin in range(0, len(order), most):
@@ -63,7 +65,7 @@ def text_vectors(network: Bert, words: Words, texts: list[str], most: int = 64) 
 
 
 def queries(network: Bert, words: Words, turns: list[Turn]) -> Tensor:
-    """The vector of each turn: its own, and half of those of the two turns before."""
+    """Returns the vector of each turn: its own plus half of those of the two turns before."""
     texts = list(dict.fromkeys(text for turn in turns for text in (turn.text, *turn.before)))
     vectors = text_vectors(network, words, texts)
     place = {text: at for at, text in enumerate(texts)}
@@ -78,8 +80,8 @@ def queries(network: Bert, words: Words, turns: list[Turn]) -> Tensor:
 
 @torch.no_grad()
 def measured(network: Bert, words: Words, held: list[Company]) -> dict:
-    """Right section first, among three, five, ten, and the right sentence of the right section; of turns that sections
-    answer, and of those that rows do."""
+    """Returns how often the right section is first, among three, five and ten, and how often the right sentence of the
+    right section is first, for turns that sections answer and for those that rows answer."""
     found = {"document": [], "table": []}
     sentence = {"document": [], "table": []}
     for company in held:
@@ -102,7 +104,7 @@ def measured(network: Bert, words: Words, held: list[Company]) -> dict:
 
 
 def losses_of(network: Bert, words: Words, company: Company, indexed: Indexed, turns: list[Turn], scale: float) -> Tensor:
-    """The cross-entropy over the company's sections, and half of that over its sentences."""
+    """Returns the cross-entropy over the company's sections, plus half of that over its sentences."""
     sections, sentences = indexed.vectors(network)
     asked = queries(network, words, turns)
     places = {section.place: at for at, section in enumerate(company.sections)}
@@ -139,7 +141,7 @@ def main():
     print("before", measured(network.eval(), words, held), flush=True)
 
     indexed = {it.name: Indexed(words, it) for it in trained}
-    # What is answered has its places; what is not is nothing to learn a place from.
+    # Turns without an answer have no place to learn.
     steps = []
     for _ in range(args.epochs):
         of_epoch = []

@@ -1,5 +1,5 @@
-"""Chooses, on companies that nothing was trained on, how the reader's scores become logits (with phrasings that staff taught),
-and which share of answers was right at which probability."""
+"""Chooses, on companies that no network was trained on, how the reader's scores become logits (with phrasings that
+staff taught), and measures the share of right answers at each probability."""
 
 import argparse
 import json
@@ -14,13 +14,13 @@ from .companies import Company, Turn, answers, companies
 from .network import Bert, Words
 from .reader import Near, Reader, Texts
 
-# As the engine's defaults: sections that are read, sentences that are said, and how much less likely than the best.
+# The engine's defaults: sections to read, sentences to say, and the largest logit distance from the best sentence.
 READ, SAID, BESIDE = 4, 3, 1.0
 JUDGED = ("document", "table", "multi", "unanswerable", "out_of_domain")
 
 
 class Read:
-    """A turn with its candidates, as the reader scored them."""
+    """A turn with its candidates and the reader's scores."""
 
     def __init__(self, turn: Turn, company: Company, chosen: list[int], taught: Tensor, scores: list[Tensor]):
         self.turn, self.sections = turn, [company.sections[at] for at in chosen]
@@ -32,7 +32,7 @@ class Read:
         return [of["slope"] * row + of["offset"] + phrased(cosine) for row, cosine in zip(self.scores, self.taught)]
 
     def loss(self, of: dict) -> Tensor:
-        """The cross-entropy over the sentences of all candidates and none."""
+        """Returns the cross-entropy over the sentences of all candidates and none."""
         rows = self.logits(of)
         flat = torch.cat([*rows, torch.zeros(1)])
         right, before = [], 0
@@ -42,7 +42,7 @@ class Read:
         return torch.logsumexp(flat, 0) - torch.logsumexp(flat[right or [len(flat) - 1]], 0)
 
     def said(self, of: dict) -> tuple[float, bool]:
-        """The probability of the section with the best sentence, and whether what is said of it is right."""
+        """Returns the probability of the section with the best sentence, and whether its chosen sentences are right."""
         rows = self.logits(of)
         best = max(range(len(rows)), key=lambda at: rows[at].max().item())
         whole = torch.logsumexp(torch.cat([*rows, torch.zeros(1)]), 0)
@@ -54,7 +54,7 @@ class Read:
 
 @torch.no_grad()
 def read(folder: Path, words: Words, bert: Bert, reader: Reader, texts: Texts) -> tuple[list[Read], list[Read]]:
-    """A company's turns, read without phrasings and with them."""
+    """Reads the turns of all companies without phrasings and with them."""
     plain, taught = [], []
     for company in companies(folder):
         if company.is_chinese or not company.turns:
@@ -80,7 +80,7 @@ def read(folder: Path, words: Words, bert: Bert, reader: Reader, texts: Texts) -
 
 
 def fitted(turns: list[Read], free: dict[str, float], fixed: dict) -> dict:
-    """The numbers under which what is right is most likely."""
+    """Fits the numbers that make the right sentences most likely."""
     numbers = {name: torch.tensor(float(value), requires_grad=True) for name, value in free.items()}
     optimiser = torch.optim.LBFGS(list(numbers.values()), max_iter=100, line_search_fn="strong_wolfe")
 
@@ -95,7 +95,8 @@ def fitted(turns: list[Read], free: dict[str, float], fixed: dict) -> dict:
 
 
 def precision(said: list[tuple[float, bool]], of: int = 24) -> list[list[float]]:
-    """Points of a line that never falls, through groups of answers of like probability (pool adjacent violators)."""
+    """Returns points of a line that never falls, through groups of answers of similar probability (pool adjacent
+    violators)."""
     groups = []
     said = sorted(said)
     for begin in range(0, len(said), of):
@@ -108,7 +109,7 @@ def precision(said: list[tuple[float, bool]], of: int = 24) -> list[list[float]]
 
 
 def curve(said: list[tuple[float, bool]], turns: list[Read]) -> dict:
-    """Recall and false answers where answers are at least so often right."""
+    """Returns recall and the share of false answers at each least precision."""
     answerable = sum(bool(it.turn.gold) for it in turns)
     found, right, false = {}, 0, 0
     for count, ((_, is_right), it) in enumerate(sorted(zip(said, turns), key=lambda it: -it[0][0]), 1):

@@ -1,4 +1,4 @@
-"""Companies as they are trained on and measured by: sections of pages and rows of tables, and customers' turns."""
+"""Reads companies for training and measurement: sections of pages, rows of tables, and customers' turns."""
 
 import argparse
 import json
@@ -6,13 +6,13 @@ import re
 from dataclasses import dataclass, field
 from pathlib import Path
 
-# What a turn can be beside one that is answered from the knowledge.
+# The purposes of a turn; `question` is one that the knowledge may answer.
 INTENTS = ("question", "smalltalk", "handoff", "complaint", "safety")
 
 
 @dataclass
 class Section:
-    """What can be retrieved: a section of a page, or a row of a table."""
+    """A unit of retrieval: a section of a page, or a row of a table."""
 
     place: str  # docs/page.md#slug, or row:ID
     title: str
@@ -38,7 +38,7 @@ class Turn:
 
     @property
     def before(self) -> list[str]:
-        """What the customer and what the company said last, for a follow-up cannot be understood alone."""
+        """The last turns of the customer and of the company, without which a follow-up cannot be understood."""
         last = {it["speaker"]: it["text"] for it in self.history}
         return [last[speaker] for speaker in ("user", "system") if speaker in last]
 
@@ -63,7 +63,7 @@ def plain(text: str) -> str:
 
 
 def sentences(text: str) -> list[str]:
-    """Sentences, list items and table rows, each without mark-up; a table's header is none."""
+    """Returns sentences, list items and table rows without mark-up, and without headers of tables."""
     found = []
     lines = text.splitlines()
     for at, line in enumerate(lines):
@@ -143,7 +143,7 @@ def company(folder: Path) -> Company:
 
 
 def answers(turn: Turn, section: Section) -> list[int]:
-    """The sentences of a section that answer; all of it where none is named word for word."""
+    """Returns the sentences of a section that answer, or all of them if the label names none word for word."""
     if section.place not in turn.gold:
         return []
     said = [plain(it) for it in turn.answer]
@@ -163,7 +163,7 @@ def companies(folder: Path) -> list[Company]:
 
 
 def options(parser: argparse.ArgumentParser):
-    """What is trained on, and what is measured on."""
+    """Adds the options that name companies for training and for measurement."""
     parser.add_argument("--companies", type=Path, required=True, help="companies to train on")
     parser.add_argument("--held", type=Path, nargs="*", default=[], help="folders of companies to measure on")
     parser.add_argument("--leave-out", default="", help="companies that are not trained on, with commas between")
@@ -171,7 +171,7 @@ def options(parser: argparse.ArgumentParser):
 
 
 def trained_and_held(args: argparse.Namespace) -> tuple[list[Company], list[Company]]:
-    """Companies to train on and to measure on, those in Chinese aside: the network's words are English."""
+    """Returns companies to train on and to measure on, without Chinese ones: the network's words are English."""
     left_out = set(filter(None, args.leave_out.split(",")))
     known = [it for it in companies(args.companies) if not it.is_chinese]
     others = [it for folder in args.held for it in companies(folder) if it.turns and not it.is_chinese]

@@ -1,5 +1,6 @@
-"""Writes a trained reader as the engine reads it: 8 bits a weight, its tokenizer within, compressed. The linear layer that
-tells what an utterance is for (a question, small talk, a hand-off ...) is fitted here, on the network's vectors."""
+"""Writes a trained reader in the form that the engine reads: 8 bits a weight, with its tokenizer, compressed. Fits the
+linear layer that recognises the purpose of an utterance (a question, small talk, a hand-off ...) on the network's
+vectors."""
 
 import argparse
 import json
@@ -24,8 +25,8 @@ def labelled(network: Bert, words: Words, of: list[Company]) -> tuple[Tensor, Te
 
 
 def intents(vectors: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
-    """A linear layer over vectors, by regularised logistic regression; what is rare counts as much as what is not, for a
-    hand-off that is missed is worse than one too many."""
+    """Fits a linear layer over vectors by regularised logistic regression. Rare intents have a larger weight, since a
+    missed hand-off is worse than one too many."""
     weight = torch.zeros(len(INTENTS), vectors.shape[1], requires_grad=True)
     bias = torch.zeros(len(INTENTS), requires_grad=True)
     share = len(labels) / (len(INTENTS) * torch.bincount(labels, minlength=len(INTENTS)).float())
@@ -42,7 +43,7 @@ def intents(vectors: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def at_eight_bits(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
-    """Matrices as rows of 8 bits with a scale each."""
+    """Returns matrices as rows of 8 bits with a scale each."""
     made = {}
     for name, value in tensors.items():
         value = value.float()

@@ -1,4 +1,4 @@
-"""BERT as all-MiniLM-L6-v2 has it, in plain matrix products, and what is learned on top of it."""
+"""BERT in the shape of all-MiniLM-L6-v2, in plain matrix products, with its tokens and its optimiser."""
 
 import math
 import shutil
@@ -45,7 +45,7 @@ class Bert(nn.Module):
         return self.through(*self.embedded(tokens, kinds), self.layers)
 
     def embedded(self, tokens: Tensor, kinds: Tensor | None = None) -> tuple[Tensor, Tensor]:
-        """The rows before the first layer, and which tokens attention sees."""
+        """Returns the rows before the first layer, and the mask of tokens that attention sees."""
         places = torch.arange(tokens.shape[1])
         kinds = torch.zeros_like(tokens) if kinds is None else kinds
         x = self.norm(self.words(tokens) + self.places(places) + self.kinds(kinds))
@@ -71,7 +71,7 @@ class Bert(nn.Module):
         return network
 
     def save(self, folder: Path, like: Path):
-        """Writes a folder in the layout of sentence-transformers, whose other files are those of `like`."""
+        """Writes a folder in the layout of sentence-transformers; copies its other files from `like`."""
         shutil.copytree(like, folder, dirs_exist_ok=True)
         mine, weights = self.state_dict(), {}
         for name, theirs in names(len(self.layers)):
@@ -80,7 +80,7 @@ class Bert(nn.Module):
 
 
 def in_three(name: str, value: Tensor) -> dict[str, Tensor]:
-    """A tensor by its name in transformers, where query, key and value are three."""
+    """Returns a tensor by its name in transformers, where query, key and value are separate."""
     if ".qkv." not in name:
         return {name: value.float().contiguous()}
     parts = zip(("query", "key", "value"), value.float().chunk(3))
@@ -88,7 +88,8 @@ def in_three(name: str, value: Tensor) -> dict[str, Tensor]:
 
 
 def names(layers: int) -> list[tuple[str, str]]:
-    """Each of the network's tensors, and its name in transformers; query, key and value are one here."""
+    """Returns the name of each of the network's tensors with its name in transformers; query, key and value are one
+    here."""
     embedding = {"words": "word_embeddings", "places": "position_embeddings", "kinds": "token_type_embeddings"}
     found = [(f"{mine}.weight", f"embeddings.{theirs}.weight") for mine, theirs in embedding.items()]
     found += [(f"norm.{part}", f"embeddings.LayerNorm.{part}") for part in ("weight", "bias")]
@@ -98,7 +99,7 @@ def names(layers: int) -> list[tuple[str, str]]:
 
 
 def layer_names(mine: str, theirs: str) -> list[tuple[str, str]]:
-    """The same of one layer."""
+    """Returns the same names for one layer."""
     parts = {
         "qkv": "qkv",
         "out": "attention.output.dense",
@@ -111,7 +112,7 @@ def layer_names(mine: str, theirs: str) -> list[tuple[str, str]]:
 
 
 class Words:
-    """Texts as tokens, padded."""
+    """Cuts texts into tokens."""
 
     def __init__(self, folder: Path):
         self.tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
@@ -129,13 +130,13 @@ def padded(rows: list[list[int]]) -> Tensor:
 
 
 def mean(states: Tensor, tokens: Tensor) -> Tensor:
-    """The mean of what is no padding, of length 1."""
+    """Returns the mean over tokens that are no padding, scaled to length 1."""
     seen = (tokens != PAD)[..., None].to(states.dtype)
     return F.normalize(((states * seen).sum(1) / seen.sum(1)).float(), dim=-1)
 
 
 class Optimiser:
-    """AdamW over copies in full precision of weights that are computed with in half."""
+    """AdamW over copies in full precision of weights that compute in half precision."""
 
     def __init__(self, parameters: list[nn.Parameter], rate: float, steps: int):
         self.parameters = parameters

@@ -1,10 +1,10 @@
-"""Trains the reader on top of the bi-encoder: a turn and a section together; which sentence or cell of it answers, and
-whether any does.
+"""Trains the reader on top of the bi-encoder: it reads a turn and a section together, and finds which sentence or cell
+answers, and whether any does.
 
-Each text goes through the bi-encoder's lower layers by itself, as its vector is made: these layers stay as they are, and what a
-section becomes in them is known before a turn comes. What utterance, turns before and section have become goes together through
-upper layers of the reader's own. The mean of a sentence's tokens scores it. A turn chooses among the sentences of its candidates
-and nothing, whose score is 0.
+Each text goes through the bi-encoder's lower layers by itself, as for its vector. These layers are not trained, so a
+section's states are known before a turn comes. The states of utterance, turns before and section go together through
+upper layers of the reader's own. The mean of a sentence's tokens gives its score. A turn chooses among the sentences of
+its candidates and none, whose score is 0.
 """
 
 import argparse
@@ -27,7 +27,7 @@ UTTERANCE, USER_BEFORE, SYSTEM_BEFORE, SECTION = range(4)
 
 @dataclass
 class Row:
-    """What a turn and a section are read from."""
+    """The reader's input for a turn and a section."""
 
     texts: list[tuple[int, Tensor]]  # states with their roles, the section last
     spans: list[tuple[int, int]]  # where the section's sentences are in it
@@ -58,26 +58,26 @@ class Near:
 
 
 class Reader(nn.Module):
-    """The layers of the reader's own, on what the lower ones made of each text."""
+    """The reader's own layers, on top of the lower layers' states of each text."""
 
     def __init__(self, bert: Bert, own: int):
         super().__init__()
         self.upper = copy.deepcopy(bert.layers[len(bert.layers) - own :])
         width = bert.words.weight.shape[1]
-        # Who says it: utterance, the user before, the system before, the section.
+        # The role of a text: utterance, the user before, the system before, the section.
         self.roles = nn.Embedding(4, width)
         nn.init.zeros_(self.roles.weight)
         self.score = nn.Linear(width, 1)
         nn.init.zeros_(self.score.bias)
-        # What the cosines of sentence and section with the question are multiplied by.
+        # The factors of the cosines of sentence and section with the question.
         self.nearness = nn.Parameter(torch.tensor([10.0, 10.0]))
         nn.init.constant_(self.score.bias, -10.0)
 
     def forward(self, rows: list[Row]) -> list[Tensor]:
-        """The scores of each row's sentences."""
+        """Returns the scores of each row's sentences."""
         found = [None] * len(rows)
         order = sorted(range(len(rows)), key=lambda at: sum(len(states) for _, states in rows[at].texts))
-        # Rows of like length together, for little padding.
+        # Rows of similar length together need little padding.
         for begin in range(0, len(order), 8):
             chunk = order[begin : begin + 8]
             joined = [torch.cat([states + self.roles.weight[role] for role, states in rows[at].texts]) for at in chunk]
@@ -94,7 +94,7 @@ class Reader(nn.Module):
 
 
 class Texts:
-    """Texts as the lower layers see them, each by itself."""
+    """The lower layers' states of texts, each by itself."""
 
     def __init__(self, bert: Bert, words: Words, own: int):
         self.bert, self.words = bert, words
@@ -111,7 +111,7 @@ class Texts:
         return parts + [(role, self.tokens(last[speaker])) for speaker, role in roles.items() if speaker in last]
 
     def of_section(self, section: Section) -> tuple[tuple[int, ...], list[tuple[int, int]]]:
-        """Its tokens, and where each sentence begins and ends; what there is no room for cannot be chosen."""
+        """Returns its tokens, and where each sentence begins and ends; sentences without room cannot be chosen."""
         tokens, spans = [self.words.cls, *self.words.of(section.title)], []
         for sentence in section.sentences:
             begin = len(tokens)
@@ -122,7 +122,7 @@ class Texts:
 
     @torch.no_grad()
     def states(self, texts: list[tuple[int, ...]], most: int = 32):
-        """Makes what is not known yet."""
+        """Computes the states of texts that are not known yet."""
         new = sorted({it for it in texts if it not in self.known}, key=len)
         for begin in range(0, len(new), most):
             chunk = new[begin : begin + most]
@@ -131,7 +131,7 @@ class Texts:
                 self.known[it] = state[: len(it)].clone()
 
     def rows(self, pairs: list[tuple[Turn, Section, Tensor]]) -> list[Row]:
-        """What the reader takes for each turn and section, with their nearness."""
+        """Returns the reader's input for each turn and section, with their nearness."""
         made = [(self.of_turn(turn), *self.of_section(section), near) for turn, section, near in pairs]
         self.states([text for turn, section, *_ in made for text in (section, *(it for _, it in turn))])
         return [
@@ -176,8 +176,8 @@ def measured(reader: Reader, texts: Texts, held: list[Company], near: dict[str, 
 
 
 def reading_loss(reader: Reader, texts: Texts, batch: list[tuple[Turn, list[Section], Near]], missed: float) -> Tensor:
-    """The cross-entropy over the sentences of each turn's sections, and none. What answers may be missed, as it will be by
-    retrieval: then none is right."""
+    """Returns the cross-entropy over the sentences of each turn's sections, and none. With probability `missed` the
+    section that answers is left out, as retrieval may miss it: then none is right."""
     pairs, groups = [], []
     for turn, chosen, near in batch:
         if random.random() < missed:
@@ -197,11 +197,11 @@ def reading_loss(reader: Reader, texts: Texts, batch: list[tuple[Turn, list[Sect
 
 
 def candidates(company: Company, turn: Turn, near: Near, most: int) -> list[Section]:
-    """The places that answer, and others: what the bi-encoder confuses, now and then by chance."""
+    """Returns the places that answer, and others: mostly the nearest by the bi-encoder, now and then random ones."""
     places = {section.place: n for n, section in enumerate(company.sections)}
     chosen = [places[place] for place in turn.gold]
     pool = [at for at in near.first(turn, 16) if at not in chosen]
-    # The nearer, the more often.
+    # The nearer a place, the more often it is taken.
     pool = [at for _, at in sorted((random.random() * (4 + rank), at) for rank, at in enumerate(pool))]
     while len(chosen) < most:
         at = pool.pop(0) if pool and random.random() < 0.9 else random.randrange(len(company.sections))

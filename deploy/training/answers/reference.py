@@ -1,4 +1,5 @@
-"""Writes what the shipped reader gives for a few texts, by PyTorch: the engine's tests hold its own network against it."""
+"""Writes the shipped reader's results for a few texts, by PyTorch: the engine's tests compare its own network with
+them."""
 
 import argparse
 import json
@@ -30,7 +31,7 @@ SECTIONS = [
 
 
 def unpacked(path: Path) -> tuple[dict, dict]:
-    """The card and the tensors of a shipped file."""
+    """Returns the card and the tensors of a shipped file."""
     made = zstandard.decompress(path.read_bytes())
     length = int.from_bytes(made[:8], "little")
     card = json.loads(json.loads(made[8 : 8 + length])["__metadata__"]["turnstream"])
@@ -42,7 +43,7 @@ def unpacked(path: Path) -> tuple[dict, dict]:
 
 
 def joined(reading: dict, own: int) -> dict:
-    """The reader's layers and score by the names of training, where query, key and value are one."""
+    """Returns the reader's layers and score by their names in training, where query, key and value are one."""
     made = {name: reading[name] for name in ("score.weight", "score.bias", "roles.weight", "nearness")}
     for at in range(own):
         for mine, theirs in layer_names(f"upper.{at}", f"reading.{at}"):

@@ -1,5 +1,5 @@
-"""Rows of one length, each filled with windows of several dialogues, in an order that the seed and
-the epoch fix: a run that was stopped goes on where it was."""
+"""Rows of one length, each filled with windows of several dialogues, in an order that seed and
+epoch determine: a stopped run continues where it was."""
 
 import random
 import zlib
@@ -15,7 +15,7 @@ from .stream import Renderer, Window
 
 @dataclass
 class Batch:
-    """Each [rows, length]."""
+    """A batch; each tensor is [rows, length]."""
 
     tokens: Tensor
     weights: Tensor
@@ -28,12 +28,12 @@ class Batch:
 
 
 def is_held_out(corpus: str, at: int) -> bool:
-    """Every hundredth dialogue is not trained on: what the loss is watched by."""
+    """Whether a dialogue is held out, to watch the loss: every hundredth is."""
     return zlib.crc32(f"{corpus}/{at}".encode()) % 100 == 0
 
 
 def windows(makes: list[Make], renderer: Renderer, seed: int, epoch: int) -> Iterator[Window]:
-    """The windows of an epoch, shuffled by dialogue."""
+    """Yields the windows of an epoch, shuffled by dialogue."""
     order = list(range(len(makes)))
     random.Random(f"{seed}/{epoch}").shuffle(order)
     for at in order:
@@ -42,7 +42,7 @@ def windows(makes: list[Make], renderer: Renderer, seed: int, epoch: int) -> Ite
 
 
 def batches(found: Iterator[Window], rows: int, length: int, pad: int) -> Iterator[Batch]:
-    """Fills rows first-fit, from as many windows as are waiting."""
+    """Fills rows with windows, first-fit; yields a batch when a window fits into no row."""
     open_rows: list[list[Window]] = [[] for _ in range(rows)]
     room = [length] * rows
     for window in found:

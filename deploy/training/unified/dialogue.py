@@ -1,4 +1,4 @@
-"""A dialogue to train on, whatever data set it came from."""
+"""A dialogue to train on, independent of its data set."""
 
 from dataclasses import dataclass, field
 
@@ -15,22 +15,22 @@ class Evidence:
     source: str
     text: str
     relevance: int
-    # What a response can refer to: names with their values, as the response has them.
+    # Values that a response can refer to, with their names, in the response's wording.
     values: tuple[tuple[str, str], ...] = ()
-    # Whether its relevance is learned; not where nobody can know it before the response.
+    # Whether its relevance is learned; not if it cannot be known before the response.
     is_judged: bool = True
 
 
 @dataclass
 class Turn:
-    """What the user says, which sources are asked, what they give, and the response."""
+    """The user's utterance, the sources to ask, their evidence, and the response."""
 
     user: str
     response: str
     # In execution order; none for NULL.
     plan: tuple[str, ...] = ()
     evidence: list[Evidence] = field(default_factory=list)
-    # How much the response's words count: small talk teaches to invent.
+    # The weight of the response's words: small talk teaches the model to invent.
     weight: float = 1.0
 
 

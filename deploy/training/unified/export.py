@@ -1,4 +1,4 @@
-"""Writes a trained model as others read it: safetensors with Llama's names, and GGUF, at 8 bits by
+"""Writes a trained model in common formats: safetensors with Llama's names, and GGUF, at 8 bits by
 default."""
 
 import argparse
@@ -67,7 +67,7 @@ def main() -> None:
 
 
 def trained(out: Path) -> tuple[Network, Vocabulary]:
-    """The network of a checkpoint, in full precision, and its tokens."""
+    """Returns the network of a checkpoint, in full precision, and its tokens."""
     network = Network(Shape(**json.loads((out / "shape.json").read_text())))
     state = torch.load(out / "checkpoint.pt", weights_only=True)
     network.load_state_dict(state["optimisers"]["weights"])
@@ -97,7 +97,7 @@ def write_safetensors(folder: Path, weights: dict[str, Tensor], shape: Shape) ->
 
 
 def neighbours(weight: Tensor, heads: int) -> Tensor:
-    """The rows of queries or keys as GGUF has them: the two of a rotated pair beside each other."""
+    """Returns the rows of queries or keys in GGUF's order: the two of a rotated pair beside each other."""
     rows, columns = weight.shape
     return weight.view(heads, 2, rows // heads // 2, columns).transpose(1, 2).reshape(rows, columns)
 
@@ -147,7 +147,7 @@ def of_tokenizer(writer: gguf.GGUFWriter, vocabulary: Vocabulary) -> None:
     kinds = [gguf.TokenType.CONTROL if token in special else gguf.TokenType.NORMAL for token, _ in tokens]
     merges = [merge if isinstance(merge, str) else " ".join(merge) for merge in described["model"]["merges"]]
     writer.add_tokenizer_model("gpt2")
-    # Digits alone, then GPT-2's words: what llama.cpp has under this name.
+    # llama.cpp's name for this: single digits, then GPT-2's words.
     writer.add_tokenizer_pre("smollm")
     writer.add_token_list([token for token, _ in tokens])
     writer.add_token_types(kinds)

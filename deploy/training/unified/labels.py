@@ -1,10 +1,11 @@
-"""Soft labels for relevance, from a dual encoder (UniMS-RAG, section 5.4: of the labels that it compares, the best).
+"""Makes soft labels for relevance with a dual encoder (UniMS-RAG, section 5.4: the best of the labels that it
+compares).
 
-Two sums of vectors, of what was said and of a piece of evidence, whose cosine says how well they go together: characters
-and pairs of them, with what each counts learned beside its vector. It is trained to tell what a reply used from what else
-could have been (softmax over the candidates of one source). No label is given by an encoder that saw its dialogue: there
-are five, each for the fifth that it was not trained on. A label is the candidate's share of the softmax, whose
-temperature is chosen on a tenth that the encoder was not trained on either.
+The encoder makes two sums of vectors, of the dialogue and of a piece of evidence, and their cosine says how well the two
+fit. The vectors are those of characters and pairs of characters, each with a learned weight. Training separates the
+evidence that a reply used from the other candidates of the source (softmax). No encoder labels a dialogue that it was
+trained on: there are five encoders, each for the fifth that it did not see. A label is the candidate's share of the
+softmax, whose temperature is chosen on a tenth that the encoder was not trained on either.
 
 `python -m unified.labels --data DATA --out labels.jsonl.gz`, for KBP; `--relevance-labels` of the training reads them.
 """
@@ -29,7 +30,7 @@ BUCKETS = 1 << 14
 WIDTH = 128
 EPOCHS = 6
 BATCH = 64
-# What was said is looked at in three parts: the last utterance, the exchange before it, and everything earlier.
+# A dialogue has three parts: the last utterance, the exchange before it, and everything earlier.
 PARTS = 3
 
 
@@ -71,13 +72,13 @@ def questions(data: Path) -> list[Question]:
 
 @functools.lru_cache(maxsize=None)
 def grams(text: str) -> list[int]:
-    """The numbers of a text's characters and pairs of them; one that stands for nothing where there is none."""
+    """Returns the numbers of a text's characters and pairs of characters; 0 alone for an empty text."""
     pairs = [text[at : at + 2] for at in range(len(text) - 1)]
     return [zlib.crc32(gram.encode()) % BUCKETS for gram in [*text, *pairs]] or [0]
 
 
 class DualEncoder(nn.Module):
-    """Texts as vectors; what was said goes through a matrix of its own, which begins as the identity."""
+    """Makes vectors of texts; those of dialogues go through a matrix, which begins as the identity."""
 
     def __init__(self):
         super().__init__()
@@ -88,7 +89,7 @@ class DualEncoder(nn.Module):
         self.said = nn.Parameter(torch.eye(WIDTH))
 
     def texts(self, texts: list[str]) -> Tensor:
-        """[texts, width], of length one."""
+        """Returns the vectors of texts, [texts, width], of length 1."""
         bags = [grams(text) for text in texts]
         flat = torch.tensor([gram for bag in bags for gram in bag])
         offsets = torch.tensor([0, *[len(bag) for bag in bags[:-1]]]).cumsum(0)
@@ -96,7 +97,7 @@ class DualEncoder(nn.Module):
         return F.normalize(self.vectors(flat, offsets, per_sample_weights=counts), dim=-1)
 
     def scores(self, asked: list[Question]) -> list[Tensor]:
-        """Ten times the cosine of each candidate of each question."""
+        """Returns ten times the cosine of each candidate of each question."""
         said = self.texts([part for question in asked for part in question.parts])
         said = (said.view(len(asked), PARTS, WIDTH) * self.parts[:, None]).sum(1)
         said = F.normalize(said @ self.said, dim=-1)
@@ -109,7 +110,7 @@ class DualEncoder(nn.Module):
 
 
 def loss(scores: list[Tensor], asked: list[Question], times: float = 1.0) -> Tensor:
-    """How improbable what was used is among the candidates."""
+    """Returns the negative log-probability of the used candidates among all."""
     of = [
         torch.logsumexp(times * scores_of, 0) - torch.logsumexp(times * scores_of[question.gold], 0)
         for scores_of, question in zip(scores, asked)
@@ -138,7 +139,7 @@ def scored(encoder: DualEncoder, asked: list[Question]) -> list[Tensor]:
 
 
 def labelled(asked: list[Question]) -> tuple[list[tuple[Question, Tensor]], dict]:
-    """Each question with its labels, and how often the first is right, by source."""
+    """Returns each question with its labels, and how often the highest label is right, by source."""
     found: list[tuple[Question, Tensor]] = []
     for fold in range(FOLDS):
         held = [question for question in asked if question.dialogue % FOLDS == fold]

@@ -1,5 +1,5 @@
 """The decoder: Llama's shape (RMS norm, rotary positions, grouped queries, gated feed-forward, tied
-embeddings), so that the engine and others read it, with the mask that `stream` describes."""
+embeddings), so that the engine and other programs can read it, with the mask that `stream` describes."""
 
 from dataclasses import asdict, dataclass
 
@@ -34,9 +34,9 @@ class Shape:
 
 
 def visible(turns: Tensor, blocks: Tensor) -> Tensor:
-    """Which token sees which, [batch, 1, to, from]: what was said before it in its dialogue, and of its own turn
-    a plan what it has planned, an evidence the plan and itself, and a wording all of that and itself. `turns` are
-    numbered through a row, with -1 in padding; dialogues of one row differ in `turns // 1000`."""
+    """Returns which token sees which, [batch, 1, to, from]. Each sees the utterances before it in its dialogue. Within
+    its own turn, a plan sees itself, a piece of evidence the plan and itself, and a wording all of that and itself.
+    `turns` are numbered through a row, with -1 in padding; dialogues of one row differ in `turns // 1000`."""
     length = turns.shape[1]
     causal = torch.ones(length, length, dtype=torch.bool, device=turns.device).tril()
     dialogue = turns.div(1000, rounding_mode="floor")
@@ -98,7 +98,7 @@ class Network(nn.Module):
                 nn.init.normal_(weight, std=0.02 / (2 * shape.layers) ** 0.5 if deep else 0.02)
 
     def forward(self, tokens: Tensor, positions: Tensor, turns: Tensor, blocks: Tensor) -> Tensor:
-        """What the last layer gives, [batch, length, width]; `logits` reads it."""
+        """Returns the states of the last layer, [batch, length, width]; `logits` reads them."""
         half = self.shape.head // 2
         frequencies = self.shape.theta ** (-torch.arange(half, device=tokens.device) / half)
         angles = positions[:, None, :, None] * frequencies

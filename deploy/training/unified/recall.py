@@ -1,6 +1,6 @@
-"""Recall@1 on KBP by the relevance that a model gives, in PyTorch: the ablation without the evidence attention mask,
-which the engine does not run. Of each reply that used something the persona's sentences are ranked and, where it used
-what is known behind one, what is known behind the right one.
+"""Measures recall@1 on KBP by a model's relevance, in PyTorch: for the ablation without the evidence attention mask,
+which the engine does not run. For each reply that used evidence, ranks the persona's sentences and, if the reply used
+the knowledge behind one, the knowledge behind the right sentence.
 
 `python -m unified.recall --data DATA --out OUT [--without mask]` reads OUT's checkpoint.
 """
@@ -21,7 +21,7 @@ from .vocabulary import Vocabulary
 
 
 def questions(data: Path) -> Iterator[tuple[Dialogue, tuple[str, ...], str, dict[str, str], list[str]]]:
-    """What was said up to a reply, the plan, the source, its candidates by key, and those that were used."""
+    """Yields the dialogue up to a reply, the plan, the source, its candidates by key, and the used ones."""
     for record in records(data / "kbp/dev.jsonl.gz"):
         joined = lambda texts: {key: text.replace(" ", "") for key, text in texts.items()}  # noqa: E731
         persona = joined(record["persona"])
@@ -47,8 +47,8 @@ def questions(data: Path) -> Iterator[tuple[Dialogue, tuple[str, ...], str, dict
 def scores(
     network: Network, renderer: Renderer, dialogue: Dialogue, plan: tuple[str, ...], evidence: list[Evidence]
 ) -> list[float]:
-    """The mean of the evaluation tokens for each piece. Without the mask it sees the pieces before it and what they were
-    scored by."""
+    """Returns the mean of the evaluation tokens for each piece. Without the mask a piece sees the pieces before it and
+    their scores."""
     first = renderer.vocabulary.relevance(0)
     *said, last = dialogue
     found: list[float] = []

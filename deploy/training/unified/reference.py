@@ -1,5 +1,5 @@
-"""Writes the figures that the engine's tests hold its own network and streams against: what PyTorch makes
-of a tiny model whose weights follow from their names, or of a trained one.
+"""Writes the figures that the engine's tests compare its own network and streams with: PyTorch's results for
+a tiny model whose weights follow from their names, or for a trained one.
 
     python -m unified.reference > ../../src/models/unified/fixtures/figures.json
     python -m unified.reference --of OUT > ../../src/models/unified/fixtures/shipped.json
@@ -22,7 +22,7 @@ _MERGES = ["t h", "i n", "e r", "a n", "o n", "th e", "Ġ the", "Ġ a", "in g", 
 
 
 def letters() -> list[str]:
-    """The letters that stand for bytes, in the order of the bytes (GPT-2's)."""
+    """Returns the letters for bytes, in the order of the bytes (GPT-2's)."""
     stands = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
     others = iter(range(256, 512))
     return [chr(byte) if byte in stands else chr(next(others)) for byte in range(256)]
@@ -50,7 +50,7 @@ def tokenizer() -> dict:
 
 
 def uniform(name: str, count: int) -> torch.Tensor:
-    """Numbers from -1 to 1: splitmix64 from the FNV-1a hash of the name."""
+    """Returns numbers from -1 to 1: splitmix64 from the FNV-1a hash of the name."""
     mask, seed = (1 << 64) - 1, 0xCBF29CE484222325
     for byte in name.encode():
         seed = (seed ^ byte) * 0x100000001B3 & mask
@@ -64,7 +64,7 @@ def uniform(name: str, count: int) -> torch.Tensor:
 
 
 def fill(network: Network) -> dict[str, list[int]]:
-    """Fills in the weights, and gives the shapes by Llama's names."""
+    """Fills in the weights, and returns the shapes by Llama's names."""
     shapes = {}
     with torch.no_grad():
         for name, weight in network.named_parameters():
@@ -85,14 +85,15 @@ def fill(network: Network) -> dict[str, list[int]]:
 
 
 def laid_out(renderer: Renderer, said: list[Turn]) -> Window:
-    """The last turn, behind what was said before it."""
+    """Lays out the last turn after the turns before it."""
     window = renderer.begin(said, len(said) - 1)
     renderer.turn(window, said[-1], 1, len(window))
     return window
 
 
 def logits_of(network: Network, vocabulary: Vocabulary) -> dict[str, list]:
-    """Behind the plan's beginning, two pieces of evidence and the response's beginning."""
+    """Returns the logits after the plan's beginning, after two pieces of evidence, and after the response's
+    beginning."""
     renderer = Renderer(vocabulary, 384, 128)
     before = Turn("Do you have a lamp?", "Yes, the Oslo and 2 more.")
     asked = "What is the price of the Oslo lamp? [EOS]"
@@ -106,7 +107,7 @@ def logits_of(network: Network, vocabulary: Vocabulary) -> dict[str, list]:
         with torch.no_grad():
             all_logits = network.logits(network(*rows))[0]
         control = vocabulary.control(behind)
-        # The current turn is the last one that has it.
+        # The current turn is the last one with this token.
         turn = max(window.turns)
         places = [at for at, token in enumerate(window.tokens) if token == control and window.turns[at] == turn]
         return [[round(x, 5) for x in all_logits[at].tolist()] for at in places]
@@ -137,7 +138,8 @@ def tiny() -> dict:
 
 
 def of_trained(out: Path) -> dict:
-    """Of a trained model the tokens that sources and relevance are said by, and of all others every sixteenth."""
+    """Returns a trained model's logits of the control tokens (sources and relevance among them), and of every sixteenth
+    other token."""
     network, vocabulary = trained(out)
     few = [*range(len(special_tokens())), *range(len(special_tokens()), len(vocabulary), 16)]
     figures = logits_of(network, vocabulary)

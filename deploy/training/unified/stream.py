@@ -3,16 +3,15 @@
     <s> ([USER] utterance [PLAN] sources [EOS] ([EVIDENCE] [SOURCE] text [EOE] relevance)* [RESPONSE] wording </s>
          [RESPONSE] text </s>)*
 
-and, where only what was said before is wanted, `[USER] utterance [RESPONSE] text </s>`.
+and, for earlier turns of which only the words are needed, `[USER] utterance [RESPONSE] text </s>`.
 
-What a turn planned, found and worded is seen by that turn alone, and no evidence sees another (UniMS-RAG's
-evidence attention mask): a later turn sees what was said, as `text`, just as the engine lays out a history.
-Positions are the engine's, too: a plan and the text begin behind the utterance, all evidence behind the plan,
-which makes its relevance independent of the order, and the wording behind the longest evidence.
+Only a turn itself sees its plan, evidence and wording, and no piece of evidence sees another (UniMS-RAG's
+evidence attention mask). A later turn sees the response as `text`, just as the engine lays out a history.
+Positions are the engine's, too: a plan and the text begin after the utterance, all evidence after the plan,
+which makes its relevance independent of the order, and the wording after the longest evidence.
 
-In the wording, values of the evidence are references, `[VALUE] price [EOV]`: the model says of which column,
-and the value is put there. It cannot misspell one, nor put it where the words ask for another without naming
-it.
+In the wording, values of the evidence are references, `[VALUE] price [EOV]`: the model names the column, and
+the engine inserts the value. So the model cannot misspell a value, nor use one without naming its column.
 """
 
 import re
@@ -34,30 +33,30 @@ from .vocabulary import (
     Vocabulary,
 )
 
-# What a user says next is worth learning, but less than what is answered.
+# The user's utterance is worth learning, but less than the response.
 USER_WEIGHT = 0.25
-# One token says how relevant a piece is, and two which source is asked, against a score of a wording's.
+# Relevance has one token for each piece and a plan two, while a wording has a score of tokens.
 RELEVANCE_WEIGHT = 4.0
 PLAN_WEIGHT = 2.0
 
 
 @dataclass
 class Window:
-    """Tokens with what is known of each; five lists of one length."""
+    """Tokens with their attributes; five lists of one length."""
 
     tokens: list[int] = field(default_factory=list)
     weights: list[float] = field(default_factory=list)
     positions: list[int] = field(default_factory=list)
     # The turn it belongs to.
     turns: list[int] = field(default_factory=list)
-    # 0 for what everybody behind it sees, -1 for a plan and -2 for a wording, n for the turn's n-th evidence.
+    # 0 for tokens that all later ones see, -1 for a plan, -2 for a wording, n for the turn's n-th evidence.
     blocks: list[int] = field(default_factory=list)
 
     def __len__(self) -> int:
         return len(self.tokens)
 
     def add(self, tokens: list[int], weight: float, turn: int, block: int, position: int) -> int:
-        """Adds tokens that begin at a position, and says which one is next."""
+        """Adds tokens that begin at a position, and returns the next position."""
         count = len(tokens)
         self.tokens += tokens
         self.weights += [weight] * count
@@ -68,15 +67,15 @@ class Window:
 
 
 class References:
-    """What a response can refer to: by name, the values of the most relevant evidence that has it. The k-th
-    reference by a name is to its k-th value, and to the last where there are no more."""
+    """The values that a response can refer to: by name, those of the most relevant evidence that has the name. The
+    k-th reference by a name is to its k-th value, or to the last if there are fewer."""
 
     def __init__(self, evidence: list[Evidence]):
         self._of: dict[str, list[str]] = {}
         for one in sorted(evidence, key=lambda one: -one.relevance):
             own: dict[str, list[str]] = {}
             for name, value in one.values:
-                # Truths are worded.
+                # A response words yes and no itself.
                 if value and value not in ("yes", "no"):
                     own.setdefault(name, []).append(value.lower())
             for name, values in own.items():
@@ -86,7 +85,7 @@ class References:
         self._pattern = re.compile(pattern, re.IGNORECASE) if longest_first else None
 
     def encode(self, text: str, vocabulary: Vocabulary) -> list[int]:
-        """The tokens of a text with references for values; each stands for the space before it too."""
+        """Returns the tokens of a text with references for values; each replaces the space before it too."""
         text = " " + text
         if self._pattern is None:
             return vocabulary.encode(text)
@@ -103,15 +102,15 @@ class References:
         return tokens + (vocabulary.encode(text[at:]) if at < len(text) else [])
 
     def _name(self, value: str, uses: dict[str, int]) -> str | None:
-        """By which name the next reference is to this value; the least used of several."""
+        """Returns the name by which the next reference is to this value; the least used of several."""
         names = [name for name, of in self._of.items() if of[min(uses[name], len(of) - 1)] == value]
         return min(names, key=uses.__getitem__, default=None)
 
 
 class Renderer:
     """Lays dialogues out as windows of at most so many tokens. Two ablations: without the evidence attention mask a
-    piece of evidence stands behind those before it and sees them; without relevance none is learned (SAFARI, a
-    planner and reader alone)."""
+    piece of evidence follows those before it and sees them; without relevance, none is learned (SAFARI, a planner
+    and reader alone)."""
 
     def __init__(
         self, vocabulary: Vocabulary, length: int, history: int, *, has_mask: bool = True, has_relevance: bool = True
@@ -127,7 +126,7 @@ class Renderer:
         return [vocabulary.control(RESPONSE), *vocabulary.encode(" " + turn.response), vocabulary.control(END)]
 
     def windows(self, dialogue: Dialogue) -> list[Window]:
-        """A dialogue's windows; each begins with what was said before."""
+        """Returns a dialogue's windows; each begins with the turns before it."""
         windows: list[Window] = []
         at = 0
         while at < len(dialogue):
@@ -136,7 +135,7 @@ class Renderer:
             while fits < len(dialogue):
                 added = Window()
                 if fits > at:
-                    # What was answered to the turn before, for those that come.
+                    # The response to the turn before, for later turns.
                     position = added.add(self.text(dialogue[fits - 1]), 0.0, fits, 0, position)
                 position = self.turn(added, dialogue[fits], fits + 1, position)
                 if len(window) + len(added) > self.length:
@@ -146,12 +145,12 @@ class Renderer:
                 fits += 1
             if fits > at:
                 windows.append(window)
-            # A turn too long for any window is passed over.
+            # A turn too long for any window is skipped.
             at = max(fits, at + 1)
         return windows
 
     def begin(self, dialogue: Dialogue, at: int) -> Window:
-        """A window before a turn: the latest turns before it that there is room for."""
+        """Returns a window before a turn: the latest turns before it that fit."""
         said: list[int] = []
         for turn in reversed(dialogue[:at]):
             exchange = self.user(turn) + self.text(turn)
@@ -163,7 +162,7 @@ class Renderer:
         return window
 
     def turn(self, window: Window, turn: Turn, number: int, position: int) -> int:
-        """Adds a turn up to its wording; where the text of its response stands."""
+        """Adds a turn up to its wording, and returns the position of its response's text."""
         vocabulary = self.vocabulary
         control = vocabulary.control
         position = window.add(self.user(turn), USER_WEIGHT * min(turn.weight, 1.0), number, 0, position)

@@ -1,4 +1,4 @@
-"""Trains the unified model; `deploy/training/train --help` is how it is called."""
+"""Trains the unified model; `deploy/training/train --help` shows how to call it."""
 
 import argparse
 import json
@@ -18,7 +18,7 @@ from .network import Network, Shape
 from .stream import Renderer
 from .vocabulary import PAD, Vocabulary
 
-# Of a row, where a loss is computed at most; beyond it, positions are left out by chance.
+# The largest share of a row's positions with a loss; beyond it, random positions are left out.
 LOSS_SHARE = 0.75
 
 
@@ -57,7 +57,7 @@ def parsed() -> argparse.Namespace:
 
 class Optimisers:
     """Muon for matrices, AdamW for embeddings and norms, over copies in full precision of weights that
-    are computed with in half."""
+    compute in half precision."""
 
     def __init__(self, network: Network, rate: float):
         self._network, self._rate = network, rate
@@ -70,7 +70,7 @@ class Optimisers:
         ]
 
     def step(self, factor: float) -> None:
-        """One step at a factor of the highest rate, with the gradients as they are in the network."""
+        """Takes one step at a factor of the highest rate, with the gradients in the network."""
         for name, weight in self._network.named_parameters():
             self._masters[name].grad = weight.grad.float()
             weight.grad = None
@@ -97,8 +97,8 @@ class Optimisers:
 
 
 def places_that_count(batch: Batch, cap: int) -> tuple[Tensor, Tensor, Tensor]:
-    """Where a loss is computed, always `cap` places: each in the batch without its last column, what has to
-    come next there, and how much that counts (0 for what fills up)."""
+    """Returns the places of the loss, always `cap` of them: the place in the batch without its last column, the
+    token that has to follow there, and its weight (0 for filling)."""
     targets, counts = batch.tokens[:, 1:].reshape(-1), batch.weights[:, 1:].reshape(-1)
     places = counts.nonzero().squeeze(1)
     if len(places) > cap:
@@ -110,7 +110,7 @@ def places_that_count(batch: Batch, cap: int) -> tuple[Tensor, Tensor, Tensor]:
 
 
 class Losses:
-    """The loss of each place that counts; compiled for the one shape that batches have, unless told not to."""
+    """The loss of a batch; compiled for the one shape of batches unless switched off."""
 
     def __init__(self, network: Network, cap: int, is_compiled: bool):
         self._network, self._cap = network, cap
@@ -119,7 +119,7 @@ class Losses:
         self._head = compiled(_cross_entropy)
 
     def of(self, batch: Batch) -> Tensor:
-        """The mean over the places, each by how much it counts."""
+        """Returns the weighted mean over the places."""
         places, targets, counted = places_that_count(batch, self._cap)
         hidden = self._hidden(batch.tokens, batch.positions, batch.turns, batch.blocks)[:, :-1]
         hidden = hidden.reshape(-1, self._network.shape.width)[places]
@@ -132,13 +132,13 @@ def _cross_entropy(hidden: Tensor, targets: Tensor, embeddings: Tensor) -> Tenso
 
 
 def schedule(done: float) -> float:
-    """A short warm-up, then down to nothing in a line."""
+    """Returns the factor of the rate: a short warm-up, then a linear fall to 0."""
     return min(done / 0.01, 1.0) * max(0.0, 1.0 - done)
 
 
 def watched(network: Network, held: dict[str, list[Batch]], vocabulary: Vocabulary) -> dict:
-    """On dialogues that are held out: the loss of a response's token, and how many plans and relevances are
-    right, by data set."""
+    """Returns, on held-out dialogues and by data set, the loss of a response's token and the shares of right plan
+    and relevance tokens."""
     first = vocabulary.relevance(0)
     figures = {}
     with torch.no_grad():
@@ -171,17 +171,17 @@ def watched(network: Network, held: dict[str, list[Batch]], vocabulary: Vocabula
 
 @dataclass
 class Progress:
-    """How far a run is."""
+    """The progress of a run."""
 
     epoch: int = 0
-    # Of the epoch.
+    # Within the epoch.
     batches: int = 0
     tokens: float = 0.0
     seconds: float = 0.0
 
 
 class Run:
-    """A training that goes on where it was."""
+    """A training that continues where it was stopped."""
 
     def __init__(self, args: argparse.Namespace):
         self.args = args
@@ -220,7 +220,7 @@ class Run:
         partial.rename(self.checkpoint)
 
     def report(self, recent: list[float]) -> None:
-        """A line about the batches since the last one, on standard output and in the log."""
+        """Writes a line about the batches since the last line, to standard output and to the log."""
         progress = self.progress
         line = {
             "million_tokens": round(progress.tokens / 1e6, 2),
@@ -259,7 +259,7 @@ class Run:
 
 
 def parted(args: argparse.Namespace) -> tuple[list[Make], dict[str, list[Make]]]:
-    """The dialogues to train on, and those that are held out, by data set."""
+    """Returns the dialogues to train on, and the held-out ones by data set."""
     trained: list[Make] = []
     held_out: dict[str, list[Make]] = {}
     counts: dict[str, int] = {}
@@ -283,7 +283,7 @@ def main() -> None:
 
 
 def vocabulary_of(args: argparse.Namespace, makes: list) -> Vocabulary:
-    """The tokens, learned once from what is said and found in the dialogues."""
+    """Returns the tokens, learned once from the utterances and evidence of the dialogues."""
     path = args.out / "tokenizer.json"
     if not path.exists():
         rng = random.Random(args.seed)

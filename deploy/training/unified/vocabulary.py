@@ -1,5 +1,5 @@
-"""The model's tokens: byte pairs learned from the training text, every digit alone, and the tokens
-that stand for sources, relevance, evidence and references. None of the latter is ever made from text."""
+"""The model's tokens: byte pairs learned from the training text, every digit alone, and control
+tokens for sources, relevance, evidence and references. Text never becomes a control token."""
 
 from collections.abc import Iterable
 from pathlib import Path
@@ -21,16 +21,16 @@ _SPECIAL = [
 
 
 def special_tokens() -> list[str]:
-    """The control tokens, by their numbers."""
+    """Returns the control tokens in the order of their numbers."""
     return list(_SPECIAL)
 
 
 class Vocabulary:
-    """Text to tokens; control tokens by name."""
+    """Turns texts into tokens, and names into control tokens."""
 
     def __init__(self, tokenizer: Tokenizer):
         self.tokenizer = tokenizer
-        # What a user writes stays text, whatever it looks like.
+        # A user's words stay text, even if they spell a control token.
         self.tokenizer.encode_special_tokens = True
         self._cache: dict[str, list[int]] = {}
 
@@ -63,7 +63,7 @@ class Vocabulary:
         return self.tokenizer.get_vocab_size()
 
     def control(self, name: str) -> int:
-        """The number of a control token."""
+        """Returns the number of a control token."""
         return _SPECIAL.index(name)
 
     def source(self, name: str) -> int:

@@ -106,8 +106,8 @@ fn any_event() -> impl Strategy<Value = Event> {
     ]
 }
 
-/// Every entry is in one group and every group in one category, none is empty, the bounds hold, and
-/// every centroid is the sum of its members.
+/// Checks that every entry is in one group and every group in one category, that none is empty,
+/// that the bounds hold, and that every centroid is the sum of its members.
 fn check(clusters: &Clusters, there: &BTreeMap<i64, Signature>, config: &ClustersConfig) {
     let mut seen = Vec::new();
     for category in clusters.categories().values() {

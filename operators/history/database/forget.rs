@@ -1,4 +1,4 @@
-//! Forgetting: every entry of the scope leaves at once.
+//! Removes every entry of the scope at once, on a demand to forget.
 //!
 //! The scope keeps what it needs to go on: how far its inputs were applied, its latest event time, its
 //! counts of turns and evictions, the next numbers of clusters and chains, and the ids of its last turns.
@@ -31,7 +31,7 @@ impl Database {
 }
 
 impl Update {
-    /// The update for entries that left: a tombstone for each.
+    /// Makes the update for entries that left: a tombstone for each.
     pub(super) fn of(scope: &Scope, evicted: Vec<(EntryId, Evicted)>) -> Self {
         let gone = |(id, evicted): &(EntryId, Evicted)| HistoryChange::Gone {
             key: EntryKey { scope: scope.clone(), entry: Some(*id) },

@@ -1,4 +1,4 @@
-//! Who holds the scope, on its own record.
+//! Keeps the holder of the scope in the scope's own record.
 
 use turnstream_schemas::{
     EventTime, HandOffReason, Handover, HandoverReason, Holder, InputId, ScopeRecord,
@@ -8,18 +8,19 @@ use super::Database;
 use crate::history::handover;
 
 impl Database {
-    /// Who holds the scope.
+    /// Returns the holder of the scope.
     pub fn holder(&self) -> Holder {
         self.record.handover.as_ref().map_or(Holder::Bot, |last| last.holder)
     }
 
-    /// The scope's own record, without what is kept beside it: turn ids, clusters and chains.
+    /// Returns the scope's own record, without the turn ids, clusters and chains that the database
+    /// keeps beside it.
     pub(in crate::history) fn scope_record(&self) -> &ScopeRecord {
         &self.record
     }
 
-    /// Changes the hands of the scope at an input, given with its time; `None` where it is in such hands
-    /// already.
+    /// Changes the holder of the scope at an input, given with its time, and returns the change;
+    /// `None` if the holder stays the same.
     pub(in crate::history) fn change_hands(
         &mut self,
         reason: HandoverReason,

@@ -1,5 +1,5 @@
-//! What is added to entries later: vectors of an encoder that does not answer at once, and summaries
-//! that a language model writes.
+//! Additions to entries after their insertion: vectors of an encoder that does not answer at once,
+//! and summaries that a language model writes.
 
 use std::sync::Arc;
 
@@ -12,16 +12,17 @@ use crate::history::preparation::Grouped;
 use crate::history::similarity::{Similarity, text_of};
 
 impl Database {
-    /// The offsets and texts of entries that have no vector of the current encoder, the latest first, `most`
-    /// at most.
+    /// Returns the offsets and texts of entries that have no vector of the current encoder, the
+    /// latest first, `most` at most.
     pub fn without_vectors(&self, similarity: &Similarity, most: usize) -> Vec<(i64, String)> {
         let lacking = self.entries.iter().rev();
         let lacking = lacking.filter(|(_, held)| !similarity.has_vector(&held.entry));
         lacking.filter_map(|(at, held)| Some((*at, text_of(&held.entry)?))).take(most).collect()
     }
 
-    /// The group that a language model should summarise next, of those with at least `least` entries. It is
-    /// shown `most` of them at most: the most central one and the latest.
+    /// Returns the group that a language model should summarise next, of those with at least
+    /// `least` entries. The model is shown at most `most` of them: the most central one and the
+    /// latest.
     pub fn to_be_summarised(&self, least: usize, most: usize) -> Option<Grouped> {
         let number = self.clusters.to_be_summarised(least)?;
         let group = self.clusters.group(number)?;
@@ -40,8 +41,8 @@ impl Database {
         self.changed = true;
     }
 
-    /// Sets the vector of an entry and moves the entry to the group and the chain that it is now most like.
-    /// `None` where the entry is gone.
+    /// Sets the vector of an entry and moves the entry to the group and the chain that it is now
+    /// most like. Returns `None` if the entry is gone.
     pub fn set_vector(
         &mut self,
         scope: &Scope,

@@ -212,7 +212,7 @@ impl Worker {
         self.take(steps.unwrap_or_default());
     }
 
-    /// A user's turn, answered.
+    /// Sends a user's turn and answers it.
     fn exchange(&mut self, scope: u8) {
         self.user(scope);
         self.answer(true);

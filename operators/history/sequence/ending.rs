@@ -1,4 +1,4 @@
-//! What turns end as: responses, recorded turns, and entries of the history.
+//! Makes the outcomes of turns, responses and recorded turns, and the entries of the history.
 
 use turnstream_schemas::{
     Evicted, HistoryEntry, Outcome, RecalledTurn, Recorded, RecordedReason, Response,
@@ -8,7 +8,7 @@ use turnstream_schemas::{
 use crate::flow::TurnInFlight;
 use crate::ingest::ArrivedTurn;
 
-/// The outcome of a turn that is recorded for this reason.
+/// Makes the outcome of a turn that is recorded for this reason.
 pub(super) fn recorded(
     turn: &ArrivedTurn,
     reason: RecordedReason,
@@ -28,7 +28,7 @@ pub(super) fn recorded(
     }))
 }
 
-/// The entry of a turn that has no response yet.
+/// Makes the entry of a turn that has no response yet.
 pub(super) fn unanswered(turn: &ArrivedTurn, query: Option<&str>) -> HistoryEntry {
     HistoryEntry {
         schema_version: SCHEMA_VERSION,
@@ -46,7 +46,7 @@ pub(super) fn unanswered(turn: &ArrivedTurn, query: Option<&str>) -> HistoryEntr
     }
 }
 
-/// The response to a turn that went down the flow.
+/// Makes the response to a turn that went down the flow.
 pub(super) fn response(
     turn: &ArrivedTurn,
     drafted: TurnInFlight,
@@ -80,7 +80,7 @@ pub(super) fn response(
         answer_precision: drafted.decision.as_ref().and_then(|it| it.precision),
         citations: drafted.draft.citations,
         brief: false,
-        // The committer knows it.
+        // The committer sets it.
         fingerprint: None,
         history,
         gate: drafted.gate,

@@ -1,10 +1,10 @@
-//! Fragments: user turns that follow each other closely are one utterance. "hi", "my parcel", "is late"
-//! are answered once.
+//! Merges fragments: user turns that follow each other closely are one utterance. "hi", "my
+//! parcel", "is late" are answered once.
 //!
-//! A user turn that would be asked waits for the next one first: live for `turns.burst_ms`, in a replay
-//! exactly if the log says that a fragment follows. All fragments are asked as one utterance under the
-//! last one's id. A fragment that comes while that is answered supersedes the answer, and the wait begins
-//! anew. Whatever else comes ends the wait.
+//! A user turn waits for the next one before it is asked: live for `turns.burst_ms`, in a replay
+//! only if the log says that a fragment follows. All fragments are asked as one utterance under the
+//! id of the last one. A fragment that comes while the utterance is being answered supersedes the
+//! answer, and the wait begins anew. Any other input ends the wait.
 
 use std::sync::Arc;
 
@@ -31,13 +31,13 @@ pub struct Fragmenting {
 }
 
 impl Fragmenting {
-    /// Whether a turn at `time` may go on with what was said at `before`.
+    /// Whether a turn at `time` may continue what was said at `before`.
     pub fn goes_on(&self, before: EventTime, time: EventTime) -> bool {
         self.burst_ms > 0 && before.millis().abs_diff(time.millis()) <= self.burst_ms
     }
 }
 
-/// The last fragment so far of a scope, whose utterance is asked when the wait is over.
+/// The wait after the latest fragment of a scope, at whose end the utterance is asked.
 #[derive(Clone, Debug)]
 pub struct Pause {
     /// The attempt to serve the fragment.
@@ -69,7 +69,8 @@ impl Sequence {
         }
     }
 
-    /// Asks the utterance, unless another fragment came since. `None` where the wait was for nothing.
+    /// Asks the utterance at the end of a wait. Returns `None` if another fragment came since, or
+    /// the utterance no longer waits.
     pub fn paused(&mut self, request: RequestId, rules: &Rules) -> Option<Vec<HistoryStep>> {
         let last = self.fragments.last().filter(|_| self.asked.is_none())?;
         if last.request != request {
@@ -80,7 +81,7 @@ impl Sequence {
         Some(steps)
     }
 
-    /// Asks what the fragments so far say together.
+    /// Asks the fragments so far as one utterance.
     pub(super) fn utter(&mut self, rules: &Rules, steps: &mut Vec<HistoryStep>) {
         let Some(last) = self.fragments.last() else { return };
         let mut turn = last.clone();
@@ -107,8 +108,8 @@ impl Sequence {
             && !self.fragments.iter().any(|of| of.turn_id == turn.turn_id)
     }
 
-    /// Lets an utterance wait again that is being answered, for a fragment that came meanwhile: the answer
-    /// will come late.
+    /// Makes an utterance that is being answered wait again, if the input is a further fragment of
+    /// it. The answer will come late.
     pub(super) fn reopen(&mut self, fragment: &WaitingInput, rules: &Rules) {
         let may =
             rules.source.is_live() && self.waiting.is_empty() && self.is_fragment(fragment, rules);
@@ -117,19 +118,20 @@ impl Sequence {
         }
     }
 
-    /// The inputs of the utterance that has not ended, in log order.
+    /// Takes the inputs of the utterance that has not ended, in log order.
     pub(super) fn unended(&mut self) -> impl Iterator<Item = WaitingInput> + use<> {
         let asked = self.asked.take().filter(|_| self.fragments.is_empty());
         if asked.is_none() {
-            // It was that of the whole utterance.
+            // The signature was that of the whole utterance.
             self.query = None;
         }
         let fragments = std::mem::take(&mut self.fragments);
         asked.into_iter().chain(fragments).map(WaitingInput::Turn)
     }
 
-    /// Ends the fragments before the last one, as that one ends: merged into it, or as dead letters of their
-    /// own. Returns their outcomes, and the last one: with the words of all, unless each is a dead letter.
+    /// Ends the fragments before the last one: as merged into it, or as dead letters if the
+    /// utterance failed. Returns their outcomes, and the last one, with the words of all unless the
+    /// utterance failed.
     pub(super) fn end_fragments(
         &mut self,
         utterance: Box<ArrivedTurn>,
@@ -144,7 +146,7 @@ impl Sequence {
             return (Vec::new(), utterance);
         };
         if failed.is_some() {
-            // It was that of the whole utterance.
+            // The signature was that of the whole utterance.
             self.query = None;
         }
         let end = |fragment: Box<ArrivedTurn>| {

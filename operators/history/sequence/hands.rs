@@ -1,4 +1,4 @@
-//! Directives, and what becomes of a user turn by who holds the conversation.
+//! Follows directives, and holds user turns while people hold the conversation.
 
 use turnstream_ports::broken::Broken;
 use turnstream_schemas::{
@@ -51,8 +51,9 @@ impl Sequence {
         (evicted, changes)
     }
 
-    /// Ends a user turn as held if a person holds the conversation; its query enters the history. The turn's
-    /// own time may return the conversation to the engine before.
+    /// Ends a user turn as held if the configuration says so for the conversation's holder; its
+    /// query enters the history. The turn's own time may return the conversation to the engine
+    /// first.
     pub(super) fn hold(
         &mut self,
         turn: &ArrivedTurn,
@@ -72,7 +73,7 @@ impl Sequence {
         Some((recorded(turn, RecordedReason::Held, evicted), changes))
     }
 
-    /// Puts the user into the queue of those who wait, if the response hands the conversation off.
+    /// Makes the user wait for an agent, if the response hands the conversation off.
     pub(super) fn hand_off(
         &mut self,
         turn: &ArrivedTurn,
@@ -84,7 +85,7 @@ impl Sequence {
         self.change_hands(HandoverReason::HandOff, Whereabouts::of(turn), why);
     }
 
-    /// Notes a change of hands for the outcome of the input, unless the scope is in such hands already.
+    /// Notes a change of hands for the outcome of the input, unless the holder stays the same.
     pub(super) fn change_hands(
         &mut self,
         reason: HandoverReason,

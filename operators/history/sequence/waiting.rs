@@ -21,7 +21,7 @@ pub enum WaitingInput {
 }
 
 impl WaitingInput {
-    /// The request that identifies the input.
+    /// Returns the request that identifies the input.
     pub fn request(&self) -> RequestId {
         match self {
             Self::Turn(turn) => turn.request,
@@ -29,7 +29,7 @@ impl WaitingInput {
         }
     }
 
-    /// The scope that it belongs to.
+    /// Returns the scope that it belongs to.
     pub fn scope(&self) -> &Scope {
         match self {
             Self::Turn(turn) => &turn.scope,
@@ -58,7 +58,7 @@ impl WaitingInput {
         }
     }
 
-    /// The outcome of an input that is recorded for this reason.
+    /// Makes the outcome of an input that is recorded for this reason.
     pub(super) fn recorded(&self, reason: RecordedReason, evicted: Vec<Evicted>) -> Outcome {
         match self {
             Self::Turn(turn) => recorded(turn, reason, evicted),
@@ -77,12 +77,13 @@ impl WaitingInput {
         }
     }
 
-    /// Whether it directs that an agent takes the scope over.
+    /// Whether the input is a directive by which an agent takes the scope over.
     pub(super) fn is_takeover(&self) -> bool {
         matches!(self, Self::Directive(of) if of.directive.kind == DirectiveKind::Takeover)
     }
 
-    /// Where the input is and whose, for a change of hands.
+    /// Returns the input's id and time with its tenant, conversation and user, for a change of
+    /// hands.
     pub(super) fn whereabouts(&self) -> Whereabouts<'_> {
         match self {
             Self::Turn(turn) => Whereabouts::of(turn),
@@ -97,7 +98,7 @@ impl WaitingInput {
     }
 }
 
-/// The place and time of an input, and whose it is.
+/// The id and time of an input, with its tenant, conversation and user.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Whereabouts<'i> {
     pub(super) input: &'i InputId,

@@ -2,14 +2,14 @@
 
 use super::*;
 
-/// Within a second and a half.
+/// Rules by which turns within a second and a half of each other are fragments.
 fn in_bursts() -> Rules {
     let fragmenting = Fragmenting { burst_ms: 1_500, max_text_bytes: 40 };
     Rules { agent_turns: AgentTurns::TakeOver, fragmenting, ..rules() }
 }
 
 impl Talk {
-    /// A user's turn at this time, in milliseconds.
+    /// Sends a user's turn at this time, in milliseconds.
     fn at(&mut self, ms: i64, text: &str) {
         self.say(Speaker::User, text, |turn| turn.event_time = EventTime(ms));
     }

@@ -1,4 +1,4 @@
-//! Who holds a conversation: what is answered meanwhile, what returns it, and what is published of it.
+//! The holder of a conversation: which turns are answered, what returns it, and what is published.
 
 use turnstream_schemas::{Action, HandOffReason, HandoverReason, Holder};
 

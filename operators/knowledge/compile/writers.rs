@@ -19,7 +19,7 @@ pub(crate) struct DictionaryWriter {
 }
 
 impl DictionaryWriter {
-    /// Appends a concept, by text, then language.
+    /// Appends a concept. The caller sorts concepts by text, then language.
     pub(crate) fn push(&mut self, text: &str, language: u8) -> io::Result<()> {
         self.texts.write_all(text.as_bytes())?;
         self.offsets.advance(text.len() as u64);
@@ -94,7 +94,7 @@ pub(crate) struct LemmaWriter {
 }
 
 impl LemmaWriter {
-    /// Appends a concept with its key, by key, falling degree, then id.
+    /// Appends a concept with its key. The caller sorts them by key, falling degree, then id.
     pub(crate) fn push(&mut self, key: &[u8], concept: ConceptId) -> io::Result<()> {
         let another = self.pending.is_none() || self.key != key;
         self.end_entry(another)?;
@@ -127,7 +127,7 @@ pub(in super::super) struct GramWriter {
 }
 
 impl GramWriter {
-    /// Appends a concept with a gram, by gram, then id.
+    /// Appends a concept with a gram. The caller sorts them by gram, then id.
     pub(in super::super) fn push(&mut self, gram: u64, concept: ConceptId) -> io::Result<()> {
         if self.current != Some(gram) {
             self.end_list();

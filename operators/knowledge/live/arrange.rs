@@ -1,4 +1,4 @@
-//! The differential arrangements of what differs from the snapshot, read at a version.
+//! Arranges the differences from the snapshot, and reads them at a version.
 //!
 //! Each batch has its own cursor, and the differences are summed over batches: the merged cursors
 //! of differential-dataflow 0.25 panic when they seek a value among several batches.

@@ -69,7 +69,7 @@ impl Dictionary {
         self.graph.concepts().len() as u32
     }
 
-    /// The concept with this text and language. Adds a new one.
+    /// Returns the concept with this text and language. Adds it if it is new.
     pub(super) fn concept(&mut self, text: &str, language: &str) -> ConceptId {
         let known = self.graph.find_all(text).find(|id| self.graph.language(*id) == language);
         if let Some(known) = known {

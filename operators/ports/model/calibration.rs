@@ -1,5 +1,5 @@
-//! Calibration turns a cosine into a probability. The card of a table that was trained to judge has
-//! one.
+//! Calibration turns a cosine into a probability. A table that was trained to judge has one in its
+//! card.
 
 /// Turns a cosine c into a score: 1 ÷ (1 + exp(−(slope · c + offset))).
 #[derive(Clone, Copy, Debug, PartialEq, serde::Serialize, serde::Deserialize)]

@@ -3,12 +3,12 @@
 //!
 //! An [`Encoder`] works while its caller waits. This suits commands (embedding a whole graph,
 //! importing documents, evaluation), threads that may wait, and a worker whose encoder takes
-//! microseconds. Elsewhere stages ask through the port [`Embed`](super::Embed), behind which the
-//! runtime calls an encoder.
+//! microseconds. Elsewhere stages ask through the port [`Embed`](super::Embed); the runtime behind
+//! it calls an encoder.
 
 use std::sync::{Mutex, PoisonError};
 
-/// Texts that a thread takes at once.
+/// The number of texts that a thread takes at once.
 const CHUNK: usize = 256;
 
 /// Turns texts into vectors whose cosine says how similar the texts' meanings are.
@@ -68,7 +68,8 @@ pub fn encode_all(
     let encode = || {
         let mut encoded = Vec::new();
         loop {
-            // A thread that panicked took its chunk along, so the others may go on.
+            // Recovers from poisoning: a thread that panicked has already taken its chunk, so the
+            // others may go on.
             let next = chunks.lock().unwrap_or_else(PoisonError::into_inner).next();
             let Some((texts, into)) = next else { return Ok(()) };
             encoded.clear();

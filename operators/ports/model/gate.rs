@@ -1,4 +1,4 @@
-//! The port to a trained gate, which scores how surely a turn needs knowledge. (RAGate.)
+//! The port to a trained gate, which scores the certainty that a turn needs knowledge. (RAGate.)
 
 use std::collections::BTreeMap;
 
@@ -15,8 +15,8 @@ pub struct GateReading<'a> {
     pub response: Option<&'a str>,
 }
 
-/// How surely a turn needs knowledge, by each definition of need that the model knows: 0..=1, scaled
-/// so that the threshold of every definition is one half.
+/// The certainty that a turn needs knowledge, by each definition of need that the model knows:
+/// 0..=1, scaled so that the threshold of every definition is one half.
 pub type GateScores = BTreeMap<String, f64>;
 
 /// A trained gate. Works while its caller waits, in about a millisecond.

@@ -1,5 +1,6 @@
-//! A model that answers from a script in virtual time: after which latency, and with which answer,
-//! error or panic. Tests and the simulation drive it; it has no randomness and no clock.
+//! A model that answers from a script in virtual time. The script gives each request's latency and
+//! its answer, error or panic. Tests and the simulation drive the model; it has no randomness and
+//! no clock.
 
 use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -7,7 +8,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use super::{Busy, CallError, Model, Reply};
 
-/// What the model does with a request.
+/// The reaction of the model to a request.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Act<A> {
     /// Answers.
@@ -27,7 +28,7 @@ pub enum Act<A> {
 pub struct Line<A> {
     /// Virtual milliseconds after the request.
     pub after_ms: u64,
-    /// What the model then does.
+    /// The reaction.
     pub act: Act<A>,
 }
 
@@ -71,7 +72,7 @@ impl<Q, A> Scripted<Q, A> {
         }
     }
 
-    /// When the next request is due, in virtual milliseconds; `None` while none is.
+    /// Returns when the next request is due, in virtual milliseconds; `None` while none is.
     pub fn next_due_ms(&self) -> Option<u64> {
         self.state().due.keys().map(|(due, _)| *due).find(|due| *due < u64::MAX)
     }

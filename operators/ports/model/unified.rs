@@ -116,7 +116,7 @@ pub fn text_of(said: &[Said]) -> String {
         match part {
             Said::Words(words) => text.push_str(words),
             Said::Value(Column { value, .. }) => {
-                // A value also stands for the space before it.
+                // A value implies the space before it.
                 let joins = text.ends_with(|c: char| c.is_whitespace() || "([{“\"'$/-".contains(c));
                 if !text.is_empty() && !joins {
                     text.push(' ');

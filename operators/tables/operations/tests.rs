@@ -1,4 +1,4 @@
-//! What is an operation over rows, what is said of it, and what is none.
+//! Which utterances ask for a row operation, what is said of the rows, and which ask for none.
 
 use serde_json::{Value, json};
 use turnstream_knowledge::language::Lexicon;

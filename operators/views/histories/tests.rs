@@ -169,8 +169,8 @@ fn put(views: &mut Views, (partition, scope, put): (i32, usize, &Put)) -> Option
     change.key().entry
 }
 
-/// After every step the rows equal those of the oracle, and in the end no state of deleted scopes is
-/// left.
+/// Checks that after every step the rows equal those of the oracle, and that in the end no state of
+/// deleted scopes is left.
 fn follow(happenings: Vec<HistoryHappening>) {
     timely::execute_directly(move |worker| {
         let mut views = Views::install(worker);

@@ -63,7 +63,7 @@ impl Attention {
         (Self(Arc::new(shared)), told)
     }
 
-    /// Hears what is written of each response.
+    /// Forwards what models write of each response to the receiver.
     pub(super) fn read_along(&self) -> ReadAlong {
         let written = self.0.written.clone();
         ReadAlong(Arc::new(move |turn: &TurnContext| {

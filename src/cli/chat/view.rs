@@ -36,7 +36,7 @@ impl<'out> View<'out> {
         self.colour
     }
 
-    /// Begins a turn, of whose response nothing is shown.
+    /// Begins a turn; nothing of its response is shown yet.
     pub(super) fn begin(&mut self) -> io::Result<()> {
         self.width = self.columns.map(|columns| columns());
         self.clear();

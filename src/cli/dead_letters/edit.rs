@@ -1,4 +1,4 @@
-//! Changes the value of a dead letter by a program in the language of jq.
+//! Changes the value of a dead letter by a jq program.
 
 use jaq_core::data::JustLut;
 use jaq_core::load::{Arena, Error, File, Loader};
@@ -10,8 +10,10 @@ use turnstream_console::Usage;
 pub(super) struct Edit(jaq_core::compile::Filter<Native<JustLut<Val>>>);
 
 impl Edit {
+    /// Compiles a program.
+    ///
     /// # Errors
-    /// It is no program of jq; the message says where.
+    /// The program is not valid jq; the message says where.
     pub(super) fn new(program: &str) -> Result<Self, Usage> {
         let defs = jaq_core::defs().chain(jaq_std::defs()).chain(jaq_json::defs());
         let functions = jaq_core::funs().chain(jaq_std::funs()).chain(jaq_json::funs());
@@ -44,10 +46,11 @@ impl Edit {
         Ok(Self(compiled))
     }
 
-    /// What the program makes of a JSON value.
+    /// Applies the program to a JSON value.
     ///
     /// # Errors
-    /// The bytes are no JSON, or the program fails or gives anything but one value; the message says which.
+    /// The bytes are not JSON, or the program fails or does not give exactly one value; the message
+    /// says which.
     pub(super) fn of(&self, value: &[u8]) -> Result<Vec<u8>, String> {
         let input = read::parse_single(value).map_err(|error| format!("it is no JSON: {error}"))?;
         let context = Ctx::<JustLut<Val>>::new(&self.0.lut, Vars::new([]));
@@ -55,7 +58,7 @@ impl Edit {
         match (made.next(), made.next()) {
             (Some(Ok(one)), None) => {
                 let text = one.to_string();
-                // The language knows values that JSON does not.
+                // jq has values that JSON does not.
                 match serde_json::from_str::<serde::de::IgnoredAny>(&text) {
                     Ok(_) => Ok(text.into_bytes()),
                     Err(error) => Err(format!("the program makes no JSON of it: {error}")),

@@ -16,15 +16,15 @@ use super::edit::Edit;
 use super::{LetterPlace, LettersFilter, LettersPlace, letter_of, missing, read};
 use crate::logged::LogSource;
 
-/// Letters of one transaction.
+/// The number of letters in one transaction.
 const TOGETHER: usize = 100;
-/// How many of the letters that could not be edited are told.
+/// Most letters in the report that could not be edited.
 const TOLD: usize = 20;
 
 /// `dead-letters redrive`
 #[derive(Debug, clap::Args)]
 pub struct RedriveArgs {
-    /// These letters: partition and offset of each.
+    /// The letters, each by partition and offset.
     #[arg(value_name = "LETTER")]
     letters: Vec<LetterPlace>,
     #[command(flatten)]
@@ -34,13 +34,14 @@ pub struct RedriveArgs {
     /// All letters that were not sent again yet.
     #[arg(long, conflicts_with = "letters")]
     all: bool,
-    /// Change each value first, by a program as jq takes it. A letter that it makes no JSON of is left.
+    /// Change each value first, by a jq program. A letter is left if the program gives no JSON for
+    /// it.
     #[arg(long, value_name = "PROGRAM")]
     edit: Option<String>,
-    /// Those too that were sent again before.
+    /// Include letters that were sent again before.
     #[arg(long)]
     again: bool,
-    /// Only say which letters it would be, and write nothing.
+    /// Only count the letters that would be sent again, and write nothing.
     #[arg(long)]
     dry_run: bool,
     /// Print one JSON object as the last line.
@@ -53,11 +54,11 @@ pub struct RedriveArgs {
 struct RedriveReport {
     /// Letters that were sent again, or would be.
     sent: u64,
-    /// Letters that are meant and were sent again before.
+    /// Selected letters that were sent again before, and are skipped.
     sent_before: u64,
     /// Letters that could not be edited, and were left.
     left: u64,
-    /// Why, for the first ones.
+    /// The reasons, for the first of them.
     why_left: Vec<LeftLetter>,
 }
 
@@ -67,7 +68,7 @@ struct LeftLetter {
     why: String,
 }
 
-/// Writes turns and marks. Taking hold of it ends every other redrive of the log.
+/// Writes turns and marks. Opening it fences every other redrive of the log.
 struct Redriving {
     writer: Box<dyn TogetherWriter>,
     partitions: i32,
@@ -87,7 +88,7 @@ impl Redriving {
         Ok(Self { writer, partitions, partitioner })
     }
 
-    /// The turn that a letter becomes: on the partition that its key belongs to, else where it came.
+    /// Converts a letter to a turn, on the partition of its key, else on the one that it came from.
     fn turn(&self, letter: &DeadLetter, value: Option<Vec<u8>>) -> Output {
         let key = letter.key.as_ref().map(|key| key.0.clone());
         let of_key =
@@ -103,7 +104,7 @@ impl Redriving {
     }
 }
 
-/// Sends again what is meant.
+/// Sends the selected letters again.
 pub(super) fn execute(args: &RedriveArgs, out: &mut dyn Write) -> anyhow::Result<Exit> {
     if args.letters.is_empty() && args.filter.is_empty() && !args.all {
         let remedy = "name letters, say --reason, --stage, --kind or --since, or --all";
@@ -112,7 +113,7 @@ pub(super) fn execute(args: &RedriveArgs, out: &mut dyn Write) -> anyhow::Result
     let edit = args.edit.as_deref().map(Edit::new).transpose()?;
     let config = load_config(args.place.config.as_deref())?.value;
     let log = args.place.log(&config)?;
-    // Opened before the marks are read, so that from here on nobody else writes any.
+    // Opened before the marks are read, so that from here on no other process writes any.
     let open = || Redriving::open(&log, config.turns.partitioner);
     let redriving = if args.dry_run { None } else { Some(open()?) };
     let meant = Meant::read(args, &log)?;
@@ -144,7 +145,7 @@ struct Meant {
 }
 
 impl Meant {
-    /// Finds them. Letters that come later are not meant: they may be of what is sent again now.
+    /// Finds them. Excludes letters that come later: they may result from what is sent again now.
     fn read(args: &RedriveArgs, log: &LogSource) -> anyhow::Result<Self> {
         let (mut places, mut marked) = (BTreeSet::new(), BTreeSet::new());
         read(&mut *log.follower(Topic::DeadLetters)?, |record| {
@@ -181,9 +182,9 @@ impl Meant {
     }
 }
 
-/// Sends letters, some at a time.
+/// Sends letters in batches.
 struct Sending {
-    /// `None`: nothing is written.
+    /// `None` in a dry run.
     redriving: Option<Redriving>,
     edit: Option<Edit>,
     batch: Vec<Output>,

@@ -54,7 +54,7 @@ pub(super) fn turn(page: &mut Page<'_>, heard: &Heard, spoken: &Spoken) -> io::R
     }
 }
 
-/// Shows what a customer said, what the response does and says, and what that is from.
+/// Shows a customer's turn, the action and words of the response, and the evidence for them.
 pub(super) fn reply(page: &mut Page<'_>, heard: &Heard) -> io::Result<()> {
     page.blank()?;
     header(page, heard)?;
@@ -76,7 +76,7 @@ pub(super) fn reply(page: &mut Page<'_>, heard: &Heard) -> io::Result<()> {
     if why.is_empty() { Ok(()) } else { page.row("", "", &Text::new(Ink::Quiet, why)) }
 }
 
-/// Where a piece of evidence stands: the title of a passage, or the row's first column.
+/// The name of a piece of evidence: a passage's title, or a row's first column.
 fn place(evidence: &Evidence) -> &str {
     let title = evidence.document.as_ref().map(|passage| &*passage.title);
     let row = || Some(&*evidence.row.as_ref()?.columns.first()?.value);

@@ -1,28 +1,28 @@
-//! Compares two responses to one turn: the first stage, in the order of the flow, at which they part.
+//! Compares two responses to one turn: finds the first stage, in the order of the flow, at which
+//! they differ.
 
 use std::collections::BTreeSet;
 
 use serde::Serialize;
 use turnstream_schemas::{Action, Evidence, HandOffReason, InputId, Response, Stage};
 
-/// What a stage made of a turn, as far as another configuration could have made something else of it. Numbers
-/// are left out: what differs in them alone is another kind of difference.
+/// What a stage made of a turn, without numbers: a difference in numbers alone is another kind.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Made {
     stage: Stage,
     what: Vec<String>,
 }
 
-/// A response, as it is compared.
+/// A response in comparable form.
 #[derive(Clone, Debug)]
 pub(crate) struct ComparedResponse {
     /// What the stages made, in the order of the flow.
     made: Vec<Made>,
     /// Stages that failed.
     degraded: BTreeSet<Stage>,
-    /// The checksum of everything else that the record says about the turn.
+    /// The checksum of the record without what differs from run to run.
     rest: u32,
-    /// Whether the record leaves out what the stages made.
+    /// Whether the record is brief: it lacks what the stages made.
     brief: bool,
     pub(crate) said: Said,
     /// The sources of its evidence.
@@ -30,10 +30,10 @@ pub(crate) struct ComparedResponse {
     pub(crate) tenant: Option<String>,
 }
 
-/// What a user gets.
+/// The part of a response that reaches the user.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub(crate) struct Said {
-    /// What the response does; absent where nothing decides it.
+    /// The action of the response; absent if no stage decides it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) action: Option<Action>,
     /// Why the conversation is handed over.
@@ -47,7 +47,7 @@ pub(crate) struct Said {
 pub(crate) enum ResponseDifference {
     /// Not at all.
     None,
-    /// In scores or in the order of what was found alone.
+    /// Only in scores or in the order of the evidence.
     Numbers,
     /// From this stage on.
     From(Stage),
@@ -90,7 +90,7 @@ impl ComparedResponse {
             found(Stage::TableRetrieval, |it| it.row.is_some()),
             found(Stage::PersonaRetrieval, |it| it.persona.is_some()),
             found(Stage::DocumentRetrieval, |it| it.document.is_some()),
-            // The decision says of evidence that it is not used, so it comes before the selection.
+            // The decision can mark evidence as unused, so it is compared before the selection.
             of(Stage::Decision, action.into_iter().chain(hand_off).collect()),
             of(Stage::FactSelection, ids(&mut evidence.iter().filter(|it| it.selected))),
             of(Stage::Generation, vec![said.text.clone(), response.model.name.clone()]),
@@ -107,7 +107,7 @@ impl ComparedResponse {
         }
     }
 
-    /// How this response and another to the same turn differ.
+    /// Compares this response with another to the same turn.
     pub(crate) fn difference(&self, other: &Self) -> ResponseDifference {
         let is_brief = self.brief || other.brief;
         let compared = |made: &&(&Made, &Made)| {
@@ -126,7 +126,7 @@ impl ComparedResponse {
                 let is_same = is_brief || self.rest == other.rest;
                 if is_same { ResponseDifference::None } else { ResponseDifference::Numbers }
             }
-            // A stage that leaves nothing of its own in the record.
+            // The stage leaves nothing of its own in the record.
             None => failed
                 .first()
                 .map_or(ResponseDifference::None, |stage| ResponseDifference::From(*stage)),
@@ -134,8 +134,9 @@ impl ComparedResponse {
     }
 }
 
-/// A checksum of the record without what differs from run to run: timings, what made it, and where its input
-/// lay and the changes of the knowledge did, which a replay reads from elsewhere or not at all.
+/// A checksum of the record without what differs from run to run: the timings, the fingerprint, and
+/// the offsets of its input and of the knowledge's changes, which a replay reads from elsewhere or
+/// not at all.
 fn rest(mut response: Response) -> u32 {
     response.timings_us.clear();
     response.fingerprint = None;

@@ -1,11 +1,11 @@
-//! Bounds on what may change, as `--fail-over` gives them.
+//! Bounds on how many turns may change, as `--fail-over` gives them.
 
 use std::fmt;
 use std::str::FromStr;
 
 use turnstream_schemas::Action;
 
-/// At most so many turns may change in this way.
+/// The most turns that may change in a given way.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Limit {
     /// The action before; `None` for any.
@@ -19,13 +19,13 @@ pub(super) struct Limit {
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Most {
     Turns(u64),
-    /// Of all compared turns, 0..=1.
+    /// The share of all compared turns, 0..=1.
     Share(f64),
 }
 
 impl Limit {
-    /// Whether more turns changed than may, where `count` gives how many went from one action to another and
-    /// `compared` is how many there are.
+    /// Whether more turns changed than allowed. `count` returns how many turns went from one action
+    /// to another; `compared` is the number of turns.
     pub(super) fn is_exceeded(
         &self,
         compared: u64,

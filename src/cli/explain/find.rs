@@ -94,7 +94,7 @@ impl Source {
         Ok(Self::Embedded(EmbeddedLog::in_directory(directory, &config.log.embedded)?))
     }
 
-    /// The wanted response, with its trace where there is one. If several match, the latest.
+    /// Returns the wanted response, with its trace if there is one. If several match, the latest.
     ///
     /// # Errors
     /// There is none, or the responses cannot be read.

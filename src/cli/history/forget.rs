@@ -18,23 +18,25 @@ use super::{directory, follow, missing, opened, print_json, whole};
 /// `turnstream history forget`
 #[derive(Debug, clap::Args)]
 pub struct ForgetArgs {
-    /// Whose history: `tenant/conversation`, or the conversation alone under the default tenant.
+    /// The history's scope: `tenant/conversation`, or the conversation alone under the default
+    /// tenant.
     #[arg(value_name = "SCOPE", required_unless_present = "user", conflicts_with = "user")]
     pub scope: Option<String>,
     /// Every history that holds a turn of this user.
     #[arg(long, value_name = "ID")]
     pub user: Option<String>,
-    /// The organisation of the user; `default` where it is not given.
+    /// The tenant of the user; `default` if not given.
     #[arg(long, value_name = "ID", requires = "user")]
     pub tenant: Option<String>,
-    /// The directory of an embedded log, as `chat --data` keeps it. Nobody else may have it open.
+    /// The directory of an embedded log, as `chat --data` keeps it. No other process may have it
+    /// open.
     #[arg(long, value_name = "DIR", required_unless_present = "config")]
     pub data: Option<PathBuf>,
-    /// The configuration that the engine runs with. It says what has a history of its own, and
-    /// which log it is where --data is not given.
+    /// The configuration of the engine. It says whether conversations or users have histories, and
+    /// names the log if --data is not given.
     #[arg(long, value_name = "FILE")]
     pub config: Option<PathBuf>,
-    /// Only say which histories it would be, and write nothing.
+    /// Only show the histories that would be forgotten, and write nothing.
     #[arg(long)]
     pub dry_run: bool,
     /// Print one JSON object as the last line.
@@ -66,7 +68,7 @@ struct PartitionDemands {
     stretch: Stretch,
 }
 
-/// Finds the histories to forget, and asks for it.
+/// Finds the histories to forget, and writes a demand for each.
 ///
 /// # Errors
 /// The log cannot be read or written to, or there is no such history.

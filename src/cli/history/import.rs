@@ -28,16 +28,16 @@ pub struct Import {
     /// `-` for standard input.
     #[arg(value_name = "FILE")]
     pub changes: PathBuf,
-    /// The directory of an embedded log, made where it is not there. Nobody else may have it open.
+    /// The directory of an embedded log, created if missing. No other process may have it open.
     #[arg(long, value_name = "DIR", required_unless_present = "config")]
     pub data: Option<PathBuf>,
-    /// The configuration. It says which log is written to where --data is not given.
+    /// The configuration. It names the log to write to if --data is not given.
     #[arg(long, value_name = "FILE")]
     pub config: Option<PathBuf>,
     /// Only this history: `tenant/conversation`, or the conversation alone.
     #[arg(long, value_name = "SCOPE")]
     pub scope: Option<String>,
-    /// Let histories that the log has of these scopes give way.
+    /// Replace histories that the log already has of these scopes.
     #[arg(long)]
     pub replace: bool,
     /// Print one JSON object as the last line.

@@ -56,16 +56,16 @@ pub enum LineFormat {
     Jsonl,
 }
 
-/// Which statements, and where to.
+/// The statements to write, and the configuration of the log.
 #[derive(Clone, Debug, clap::Args)]
 pub struct StatementArgs {
-    /// The configuration, as for run; the defaults where it is not given
+    /// The configuration, as for run; the defaults if not given
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
     /// Files with many facts, plain, gzip or zstd; - for standard input
     #[arg(value_name = "FILE", conflicts_with_all = ["head", "relation", "tail"])]
     files: Vec<PathBuf>,
-    /// Who says so; for files instead of what the lines say
+    /// Source of the facts; for files, replaces the sources that the lines name
     #[arg(long, value_name = "NAME", required_unless_present = "files")]
     source: Option<String>,
     /// Concept that the fact is about
@@ -77,10 +77,10 @@ pub struct StatementArgs {
     /// Concept at the other end
     #[arg(long, value_name = "CONCEPT", required_unless_present = "files")]
     tail: Option<String>,
-    /// What the lines of files are
+    /// Format of the lines of files
     #[arg(long, value_enum, default_value_t, requires = "files")]
     format: LineFormat,
-    /// How many bad lines to report for each file; all are counted
+    /// Most bad lines to report for each file; all are counted
     #[arg(long, default_value_t = 20, value_name = "N")]
     bad_lines: usize,
     /// Print one JSON object as the last line
@@ -93,7 +93,7 @@ pub struct StatementArgs {
 pub struct PutArgs {
     #[command(flatten)]
     pub(super) statements: StatementArgs,
-    /// Strength, other than 0; below 0 the fact is denied. For lines that have none
+    /// Weight, other than 0; below 0 the fact is denied. For lines that have none
     #[arg(long, default_value_t = 1.0, value_name = "WEIGHT", allow_negative_numbers = true)]
     weight: f32,
     /// Language of head and tail, for lines that name none
@@ -106,7 +106,7 @@ pub struct PutArgs {
 pub struct KnowledgeDeleteArgs {
     #[command(flatten)]
     pub(super) statements: StatementArgs,
-    /// Write tombstones, which the log forgets in time, rather than that the facts are taken back
+    /// Write tombstones, which the log drops in time, instead of retractions
     #[arg(long)]
     tombstone: bool,
 }

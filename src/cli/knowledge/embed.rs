@@ -17,14 +17,14 @@ pub struct EmbedArgs {
     /// The snapshot, or "pack"
     #[arg(value_name = "SNAPSHOT", default_value = PACK_LOCATION)]
     snapshot: String,
-    /// What encodes the facts: a model as `turnstream models list` names it, its folder, or the
-    /// file of a static table
+    /// Encoder of the facts: a model as `turnstream models list` names it, its folder, or the file
+    /// of a static table
     #[arg(long, value_name = "ENCODER")]
     encoder: String,
-    /// File to write; beside the snapshot where it is not given, where engines look for it
+    /// File to write; if not given, the one beside the snapshot where engines look
     #[arg(long, value_name = "FILE")]
     out: Option<PathBuf>,
-    /// The configuration, of which [models] is read; the defaults where it is not given
+    /// The configuration, of which [models] is read; the defaults if not given
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
     /// Print one JSON object as the last line

@@ -19,7 +19,7 @@ pub struct KnowledgeImportArgs {
     /// Snapshot to write; facts are sorted in its folder
     #[arg(long, value_name = "SNAPSHOT")]
     out: PathBuf,
-    /// Memory for sorting, in MiB; what does not fit waits in files
+    /// Memory for sorting, in MiB; what does not fit is kept in files
     #[arg(long, default_value_t = 512, value_name = "MIB",
           value_parser = clap::value_parser!(u32).range(1..=1_048_576))]
     memory_mib: u32,

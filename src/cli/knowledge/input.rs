@@ -32,28 +32,28 @@ impl From<FormatArg> for Format {
     }
 }
 
-/// Which facts to read.
+/// Selects the facts to read.
 #[derive(Clone, Debug, clap::Args)]
 pub struct InputArgs {
     /// Files to read: plain, gzip or zstd; each may say ",source=NAME", ",language=CODE" and
     /// ",format=FORMAT" for itself
     #[arg(required = true, value_name = "FILE[,KEY=VALUE...]")]
     files: Vec<String>,
-    /// What the lines are
+    /// Format of the lines
     #[arg(long, value_enum, default_value_t = FormatArg::Auto)]
     format: FormatArg,
-    /// Languages to keep, such as en,zh; "all" keeps every one. Lines that do not say their
-    /// language are of the first
+    /// Languages to keep, such as en,zh; "all" keeps every one. Lines without a language are of the
+    /// first
     #[arg(long, default_value = "en", value_delimiter = ',', value_name = "LANGUAGE")]
     language: Vec<String>,
-    /// Source to name for all facts, instead of what the lines say
+    /// Source of all facts, instead of those that the lines name
     #[arg(long, value_name = "NAME")]
     source: Option<String>,
-    /// How many bad lines to report for each file; all are counted
+    /// Most bad lines to report for each file; all are counted
     #[arg(long, default_value_t = 20, value_name = "N")]
     bad_lines: usize,
-    /// Take English facts as well that nobody should be told (sex, drugs, violence, slurs); without
-    /// it they are left out and counted
+    /// Keep English facts that are unfit to be told (sex, drugs, violence, slurs); without it they
+    /// are left out and counted
     #[arg(long)]
     keep_unfit: bool,
 }

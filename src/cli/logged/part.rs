@@ -1,5 +1,5 @@
-//! Which part of a service's log is read: a time, offsets, conversations or a share of them, before ends that are
-//! known.
+//! Selects the part of a service's log that is read: by time, offsets, conversations or a share of
+//! them, up to known ends.
 
 use std::collections::BTreeMap;
 use std::fmt::{self, Display, Formatter};
@@ -9,10 +9,10 @@ use std::str::FromStr;
 use jiff::{SignedDuration, Timestamp};
 use turnstream_log::Record;
 
-/// A moment, said as such or as how long ago it was.
+/// Parses a moment, given as such or as how long ago it was.
 ///
 /// # Errors
-/// It is neither; the message shows both.
+/// The text is neither; the message shows both.
 pub(crate) fn moment(text: &str) -> Result<Timestamp, String> {
     let ago = || {
         let ago: SignedDuration = text.parse().ok()?;
@@ -37,28 +37,29 @@ impl FromStr for ConversationShare {
 }
 
 impl ConversationShare {
-    /// Whether a conversation is among the share: the same ones each time, and among larger shares too.
+    /// Whether the share includes a conversation: always the same ones, which larger shares include
+    /// too.
     fn has(self, conversation: &str) -> bool {
         f64::from(crc32fast::hash(conversation.as_bytes())) < self.0 * (f64::from(u32::MAX) + 1.0)
     }
 }
 
-/// Which part of a log is read.
+/// Selects the part of a log that is read.
 #[derive(Clone, Debug, Default, clap::Args)]
 pub(crate) struct LoggedPart {
-    /// Turns since then: a time as 2026-11-26T08:00:00Z, or how long ago, as 2h or 30m.
+    /// Turns since this time, such as 2026-11-26T08:00:00Z, or this long ago, such as 2h or 30m.
     #[arg(long, value_name = "TIME", value_parser = moment, requires = "from_log")]
     pub(crate) since: Option<Timestamp>,
-    /// Turns until then.
+    /// Turns until this time.
     #[arg(long, value_name = "TIME", value_parser = moment, requires = "from_log")]
     pub(crate) until: Option<Timestamp>,
-    /// Only these offsets of these partitions, both ends included, as 0:100-250,1:0-99.
+    /// Only these offsets of these partitions, both ends included, such as 0:100-250,1:0-99.
     #[arg(long, value_name = "RANGES", requires = "from_log", conflicts_with_all = ["since", "until"])]
     pub(crate) offsets: Option<OffsetRanges>,
     /// Only this conversation; may be given several times.
     #[arg(long = "conversation", value_name = "ID", requires = "from_log")]
     pub(crate) conversations: Vec<String>,
-    /// Only a share of the conversations, as 5%: always the same ones.
+    /// Only a share of the conversations, such as 5%: always the same ones.
     #[arg(long, value_name = "SHARE", requires = "from_log", conflicts_with = "conversations")]
     pub(crate) sample: Option<ConversationShare>,
 }
@@ -68,12 +69,12 @@ impl LoggedPart {
         self.since.map(Timestamp::as_millisecond)
     }
 
-    /// Whether some inputs are left out for their time or place.
+    /// Whether inputs are left out because of their time or offset.
     pub(crate) fn is_limited(&self) -> bool {
         self.since.is_some() || self.until.is_some() || self.offsets.is_some()
     }
 
-    /// Whether an input is meant, as far as its time and place say.
+    /// Whether an input is selected, judging by its time and offset.
     pub(super) fn has_place(&self, record: &Record) -> bool {
         let at = |time: Option<Timestamp>| time.map(Timestamp::as_millisecond);
         let (since, until) = (at(self.since), at(self.until));
@@ -84,8 +85,8 @@ impl LoggedPart {
         is_in_time && offsets.is_none_or(|of| of.has(record.partition, record.offset))
     }
 
-    /// Whether a turn of this conversation is meant; an input of none is meant where no conversation is
-    /// chosen.
+    /// Whether a turn of this conversation is selected. An input without a conversation is, unless
+    /// conversations or a share of them are chosen.
     pub(super) fn has(&self, conversation: Option<&str>) -> bool {
         let is_named = |of: &str| self.conversations.iter().any(|id| id == of);
         match (conversation, self.sample) {

@@ -1,8 +1,8 @@
-//! Looks ahead in a log for fragments: says of a user turn whether the next record of its scope goes on
-//! with its utterance (`turns.burst_ms`).
+//! Looks ahead in a log for fragments: marks each user turn whose utterance the next record of its
+//! scope continues (`turns.burst_ms`).
 //!
-//! A replay has no time to wait for the next fragment, and the bytes that it writes must not depend on
-//! how fast it goes.
+//! A replay has no time to wait for the next fragment, and the bytes that it writes must not depend
+//! on its speed.
 
 use std::collections::VecDeque;
 
@@ -12,8 +12,8 @@ use turnstream_operators::flow::Original;
 use turnstream_operators::history::sequence::Fragmenting;
 use turnstream_operators::ingest::{Peeked, TurnsConfig, peek};
 
-/// Most records between a turn and its next fragment. In the log of a service, what many users say in a
-/// burst's time lies there.
+/// Most records between a turn and its next fragment. In the log of a service, what other users say
+/// meanwhile lies there.
 const MOST_BETWEEN: usize = 1_000;
 
 /// A log that is read some records ahead.
@@ -25,19 +25,19 @@ struct Lookahead {
     most: usize,
 }
 
-/// A record that was read and not given on, with what ingest will make of it.
+/// A record that was read and not passed on, with what ingest will make of it.
 struct Ahead {
     record: Result<Record, LogError>,
     peeked: Option<Peeked>,
 }
 
-/// The records with [`Record::followed`] set. Where `turns.burst_ms` is 0, the records as they are.
+/// Returns the records with [`Record::followed`] set; unchanged if `turns.burst_ms` is 0.
 pub(super) fn with_fragments(records: Records, config: &TurnsConfig) -> Records {
     let TurnsConfig { burst_ms, max_text_bytes, .. } = *config;
     if burst_ms == 0 {
         return records;
     }
-    // A turn that waits for its next fragment is in flight, and so is all that lies between them.
+    // A turn that waits for its next fragment is in flight, and so are all records between them.
     let bound = config.max_in_flight.min(config.max_in_flight_per_partition);
     Box::new(Lookahead {
         records,
@@ -83,7 +83,7 @@ mod tests {
 
     use super::*;
 
-    /// Which of the records are followed, as their numbers.
+    /// The numbers of the records that are followed.
     fn followed(config: &TurnsConfig, values: Vec<serde_json::Value>) -> Vec<usize> {
         let record = |value: serde_json::Value| {
             Ok(Record { value: Some(value.to_string().into_bytes()), ..Record::default() })

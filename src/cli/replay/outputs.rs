@@ -18,7 +18,7 @@ use crate::logged::{LogEnds, ServiceLog};
 /// Sections of the configuration that do not affect a replay's outcomes.
 const WITHOUT_EFFECT: [&str; 5] = ["log", "commit", "run", "metrics", "views"];
 
-/// What a checkpoint calls the ends of the log to which the replay reads.
+/// The key in a checkpoint for the ends of the log to which the replay reads.
 const ENDS: &str = "the ends of the log";
 
 /// The outputs of a replay.
@@ -74,8 +74,8 @@ impl Outputs {
         Ok(Self { sinks, streams, keeps_history })
     }
 
-    /// The ends to which a replay of a service's log reads, which may have grown since: those that it has now, or
-    /// had when the replay began that is gone on with.
+    /// Returns the ends to which a replay reads a service's log, which may grow meanwhile: the
+    /// current ones, or those with which the resumed replay began.
     ///
     /// # Errors
     /// The log cannot be reached, or there is no checkpoint of such a replay.
@@ -83,12 +83,12 @@ impl Outputs {
         let checkpoint = self.sinks.checkpoint.as_ref().filter(|_| args.resume);
         let Some(checkpoint) = checkpoint else { return Ok(log.ends()?) };
         let begun_with = Checkpoint::read(checkpoint)?.begun_with;
-        // Without them, what was begun was another replay, which the other settings show.
+        // Without them the checkpoint is of another replay, which the other settings reveal.
         let Some(ends) = begun_with.get(ENDS) else { return Ok(log.ends()?) };
         ends.parse().map_err(anyhow::Error::msg)
     }
 
-    /// The replay, which has not changed any file yet.
+    /// Prepares the replay without changing any file.
     pub(super) fn opening(
         &self,
         args: &ReplayArgs,
@@ -134,7 +134,7 @@ impl Outputs {
     }
 }
 
-/// What determines the outcomes of a replay beside its inputs.
+/// The settings that determine the outcomes of a replay beside its inputs.
 fn begun_with(
     args: &ReplayArgs,
     (log, ends): (String, Option<&LogEnds>),

@@ -1,6 +1,7 @@
-//! `turnstream teach suggest`: phrasings from what agents answered.
+//! `turnstream teach suggest`: suggests phrasings from the replies of agents.
 //!
-//! Where an agent's reply repeats a section, the customer's turn before it is a way to ask for that section.
+//! If an agent's reply repeats a section, the customer's turn before it is a way to ask for that
+//! section.
 
 use std::collections::{BTreeSet, HashMap};
 use std::io::Write;
@@ -17,9 +18,9 @@ use turnstream_sources::phrasings::{PhrasingLine, phrasings, slug};
 
 use super::{LogOfTurns, add};
 
-/// Sections that a reply is held against.
+/// Most sections that a reply is compared with.
 const NEAREST: usize = 5;
-/// The fewest different terms of a reply that says something of its own.
+/// The fewest distinct terms of a reply that has content of its own.
 const LEAST_TERMS: usize = 4;
 
 #[derive(Debug, clap::Args)]
@@ -33,16 +34,16 @@ pub(super) struct TeachSuggestArgs {
     /// The directory of the documents, as `documents import --out` wrote it.
     #[arg(long, value_name = "DIR")]
     documents: PathBuf,
-    /// The file of phrasings. What it has is not suggested again.
+    /// The file of phrasings. Its phrasings are not suggested again.
     #[arg(long, value_name = "FILE")]
     phrasings: Option<PathBuf>,
-    /// Add what is suggested to that file.
+    /// Add the suggestions to that file.
     #[arg(long, requires = "phrasings")]
     add: bool,
     /// The least share of a reply's words that are in the section; 0 to 1.
     #[arg(long, value_name = "SHARE", default_value_t = 0.6)]
     least: f64,
-    /// Print one suggestion a line, and last one JSON object with counts.
+    /// Print one suggestion a line, then one JSON object with counts.
     #[arg(long)]
     pub(super) json: bool,
 }
@@ -63,7 +64,7 @@ pub(super) fn suggest(args: &TeachSuggestArgs, out: &mut dyn Write) -> anyhow::R
             asked.insert(turn.conversation_id, turn.text);
             continue;
         }
-        // What an agent adds to a reply is no answer to another turn.
+        // A second reply of an agent in a row answers no other turn.
         let Some(text) = asked.remove(&turn.conversation_id) else { continue };
         replies += 1;
         let Some(place) = repeated(&documents, &turn.text, args.least)? else { continue };
@@ -99,7 +100,7 @@ fn turns(log: &LogOfTurns) -> anyhow::Result<impl Iterator<Item = anyhow::Result
     let items = turnstream_formats::open(log.format, &log.log).map_err(refused)?;
     Ok(items.filter_map(move |item| match item {
         Ok(LoggedItem::Turn(logged)) => Some(Ok(logged.turn)),
-        // What is no turn was a dead letter.
+        // An item that is not a turn was a dead letter.
         Ok(LoggedItem::Raw { bytes, .. }) => serde_json::from_slice(&bytes).ok().map(Ok),
         Err(error) => Some(Err(refused(error).into())),
     }))

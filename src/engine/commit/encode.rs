@@ -12,36 +12,37 @@ use turnstream_schemas::{
 
 use crate::tally::Tally;
 
-/// How responses leave.
+/// How responses are published.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct ResponsesConfig {
-    /// Where the record goes that says how a response came about: what was recalled, demanded, found and
-    /// selected. `topic`: to the topic `traces`, and `responses` has in brief what whoever shows it needs
-    /// (where Kafka has no such topic, as `inline`); `inline`: to `responses` itself; `off`: nowhere, so that
-    /// `turnstream explain` and `turnstream views` know nothing of it. `replay` and `chat` are always `inline`.
+    /// Where the trace of a response goes: what was recalled, demanded, found and selected.
+    /// `topic`: to the topic `traces`, while `responses` has the brief response that clients need
+    /// (as `inline` if Kafka has no such topic); `inline`: to `responses` itself; `off`: nowhere,
+    /// so that `turnstream explain` and `turnstream views` lack it. `replay` and `chat` are always
+    /// `inline`.
     pub trace: TracePlace,
 }
 
-/// Where it is written how a response came about.
+/// The destination of traces.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum TracePlace {
-    /// On a topic of its own.
+    /// To a topic of traces.
     #[default]
     Topic,
-    /// With the response.
+    /// Into the response.
     Inline,
     /// Nowhere.
     Off,
 }
 
-/// What is written of outcomes.
+/// Which parts of outcomes are written.
 #[derive(Clone, Debug)]
 pub struct Publication {
-    /// What responses are made by.
+    /// The fingerprint that responses carry.
     pub fingerprint: Option<Arc<Fingerprint>>,
-    /// Where it is written how a response came about.
+    /// The destination of traces.
     pub trace: TracePlace,
     /// Whether recorded turns are written.
     pub recorded: bool,
@@ -58,9 +59,9 @@ pub struct EncodedBatch {
     pub generation: u32,
     /// The inputs' offsets.
     pub offsets: Vec<i64>,
-    /// What to write, in order.
+    /// The outputs, in order.
     pub outputs: Vec<Output>,
-    /// What to count once the outputs are committed.
+    /// The counts to add once the outputs are committed.
     pub tally: Tally,
 }
 

@@ -4,7 +4,7 @@
 //! while inputs above it may have finished already. The [`Ledger`] keeps, per partition, the polled
 //! offsets and which of them have finished. For each commit it gives the [`Position`]: the lowest
 //! pending offset, with the finished ones above it as metadata (see [`metadata`]). After a restart,
-//! an offset that is read again and stands in that metadata is skipped, because its outcome was
+//! an offset that is read again and is in that metadata is skipped, because its outcome was
 //! committed with it. The idea comes from Confluent's Parallel Consumer. It needs no barrier and
 //! covers inputs that belong to no scope.
 //!
@@ -26,7 +26,7 @@ mod tests;
 
 use metadata::{MetadataError, OffsetRange};
 
-/// What a polled offset turned out to be.
+/// The classification of a polled offset.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Polled {
     /// To be served. The caller reports its end by [`Ledger::finished`].
@@ -56,7 +56,7 @@ pub enum LedgerError {
         offset: i64,
         /// Size of the encoded set.
         bytes: usize,
-        /// What a commit may carry.
+        /// The most bytes that a commit may carry.
         limit: usize,
     },
 }

@@ -11,7 +11,7 @@ impl Producer for Away {
     }
 }
 
-/// This process itself may restore the partition, and it reports nothing before that.
+/// The process that waits to restore the partition may be this one, which reports nothing before.
 #[test]
 fn what_is_in_doubt_is_settled_though_nothing_is_reported() {
     let (config, flow) = (CommitConfig::default(), Arc::new(FlowControl::new(1, 1)));
@@ -26,7 +26,7 @@ fn what_is_in_doubt_is_settled_though_nothing_is_reported() {
     assert_eq!((committer.due_ms(), is_settled.try_recv()), (None, Ok(())));
 }
 
-/// An outcome that comes alone waits for nothing; those that follow it share a transaction.
+/// A single outcome is committed at once; those that follow it share a transaction.
 #[test]
 fn an_outcome_waits_only_after_a_commit_has_begun() {
     let (config, flow) = (CommitConfig::default(), Arc::new(FlowControl::new(9, 9)));

@@ -14,7 +14,7 @@ use turnstream_ports::secret::is_secret;
 use super::interpolate::{Lookup, interpolate};
 use super::problem::{KeyPath, Problem};
 
-/// Where a value was written.
+/// The place of a value.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Place {
     /// Line of the key, from 1; `None` if a flag gave the value.
@@ -34,13 +34,13 @@ pub(super) struct Document {
     pub(super) file: String,
     /// The values, with variables replaced.
     pub(super) value: Value,
-    /// Where each value was written.
+    /// The place of each value.
     pub(super) places: Places,
     /// Values that could not be read. Their places are marked as flawed.
     pub(super) problems: Vec<Problem>,
 }
 
-/// Where the values of a configuration were written.
+/// The places of a configuration's values.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Places(BTreeMap<KeyPath, Place>);
 

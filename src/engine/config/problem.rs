@@ -97,7 +97,7 @@ pub struct Problem {
     pub line: Option<usize>,
     /// The key, from the root. Empty if the problem is of the file as a whole.
     pub key: String,
-    /// What is wrong. Never contains a secret or a value of the environment.
+    /// The problem. Never contains a secret or a value of the environment.
     pub message: String,
     /// The remedy. May be empty.
     pub remedy: String,

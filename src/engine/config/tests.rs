@@ -121,7 +121,7 @@ fn tree(text: &str) -> Result<Loaded<Tree>, ConfigError> {
     read_str::<Tree>("t.toml", text, &lookup).and_then(Loaded::validated)
 }
 
-/// What loading the text says, one line per problem.
+/// Checks the problems that loading the text reports, one line each.
 #[track_caller]
 fn check(text: &str, expected: &[&str]) {
     let said = tree(text).err().map(|error| error.to_string()).unwrap_or_default();

@@ -172,7 +172,7 @@ impl<'a> OpeningDependencies<'a> {
         }
     }
 
-    /// Marks the problem noted last as one that another start may not meet.
+    /// Marks the last noted problem as one that another start may not meet.
     fn passes(&mut self) {
         if let Some(last) = self.found.last_mut() {
             last.is_lasting = false;

@@ -1,5 +1,5 @@
-//! Opens what `turnstream train` wrote for stages: the gate, the weights of attention and the
-//! judge of consistency.
+//! Opens the parts of stages that `turnstream train` wrote: the gate, the weights of attention and
+//! the judge of consistency.
 
 use std::path::Path;
 use std::sync::Arc;

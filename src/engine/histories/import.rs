@@ -49,7 +49,7 @@ pub struct Wanted<'a> {
     pub replace: bool,
 }
 
-/// What an import did.
+/// The counts of an import.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Imported {
     /// Imported histories.

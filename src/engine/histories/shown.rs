@@ -98,7 +98,7 @@ pub struct ShownEviction {
 }
 
 impl Shown {
-    /// A history as it stands.
+    /// Lays out a history in its present state.
     ///
     /// # Errors
     /// A record is not one of the engine's.

@@ -81,7 +81,7 @@ fn record(partition: i32, offset: i64, head: &str, value: Option<&str>) -> Recor
     Record { partition, offset, key, value, ..Record::default() }
 }
 
-/// One batch: heads and whether they stand, and the offsets behind it.
+/// One batch: each head with whether its fact is put, and the offsets after the batch.
 type Lesson = (Vec<(String, bool)>, BTreeMap<i32, i64>);
 
 fn taught(pupil: &Pupil) -> Vec<Lesson> {

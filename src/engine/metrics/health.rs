@@ -1,5 +1,5 @@
-//! Decides whether a process is alive and whether it is ready, from what was observed of it. It
-//! reads no clock: the caller passes the time.
+//! Decides whether a process is alive and whether it is ready, from observations of it. It reads no
+//! clock: the caller passes the time.
 //!
 //! A process is alive while its consumer thread polls; only a restart repairs one that does not.
 //! Every other problem, a slow model above all, makes the process not *ready*: a restart would lose
@@ -14,7 +14,7 @@ use turnstream_log::{LogError, Standing};
 /// Most partitions that a reason names.
 const NAMED_PARTITIONS: usize = 8;
 
-/// What was observed of a process so far.
+/// The observations of a process so far.
 #[derive(Debug, Default)]
 pub struct Health {
     phase: Phase,
@@ -43,7 +43,7 @@ pub enum Phase {
     Stopping,
 }
 
-/// What was observed of a partition that this process holds.
+/// The observations of a partition that this process holds.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct PartitionHealth {
     restored: bool,

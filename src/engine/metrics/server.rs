@@ -132,7 +132,7 @@ async fn scraped<M: Observed>(State(metrics): State<M>) -> Response {
     }
 }
 
-/// The only answer of its connection. Closing it keeps no connection idle.
+/// Makes the only answer of a connection, and closes the connection so that it does not idle.
 fn answer(status: StatusCode, kind: &'static str, body: String) -> Response {
     let headers = [(header::CONTENT_TYPE, kind), (header::CONNECTION, "close")];
     (status, headers, body).into_response()

@@ -28,7 +28,7 @@ pub struct Vitals {
     /// Whether anything has asked for readiness. Only then the log is asked for its consumer's
     /// state.
     watched: AtomicBool,
-    /// What responses are made by, once that is known.
+    /// The fingerprint of responses, once it is known.
     made_by: OnceLock<Fingerprint>,
 }
 
@@ -44,12 +44,12 @@ impl Vitals {
         Self { started: Instant::now(), limits, health, flow, watched, made_by }
     }
 
-    /// Notes what responses are made by; the first time counts.
+    /// Notes the fingerprint of responses; the first call counts.
     pub fn made_by(&self, fingerprint: &Fingerprint) {
         self.made_by.get_or_init(|| fingerprint.clone());
     }
 
-    /// The program that runs, and what its responses are made by.
+    /// Returns the version of the program and the fingerprint of its responses.
     fn build(&self) -> Info<Vec<(&str, &str)>> {
         let mut labels = vec![("version", env!("CARGO_PKG_VERSION"))];
         if let Some(Fingerprint { digest, parts }) = self.made_by.get() {

@@ -26,7 +26,7 @@ use crate::metrics::{MetricsConfig, OfProcess, PREFIX, gauge};
 /// The state of the views at one moment.
 #[derive(Clone, Debug, Default)]
 pub struct Counted {
-    /// What the process has done so far.
+    /// The counts of the process so far.
     pub summary: ViewsSummary,
     /// The size of each view.
     pub sizes: BTreeMap<ViewName, Size>,

@@ -9,8 +9,8 @@ use turnstream_schemas::{
     Response, Scope, ScopeRecord, ViewKey, ViewName,
 };
 
-/// The rows over responses and traces, each with its partition, and over changes. A later change of a key
-/// replaces an earlier one.
+/// Counts the rows over responses and traces, each with its partition, and over changes. A later
+/// change of a key replaces an earlier one.
 pub(crate) fn recount(
     responses: &[(i32, Response)],
     traces: &[(i32, Response)],

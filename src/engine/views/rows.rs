@@ -7,7 +7,7 @@ use std::sync::Arc;
 use serde::Serialize;
 use turnstream_schemas::{ViewKey, ViewName};
 
-/// How many of the largest counts of each view the metrics have.
+/// The number of largest counts of each view in the metrics.
 pub(super) const TOLD_TOP: usize = 5;
 
 /// The rows, and which of them the topic does not have yet.

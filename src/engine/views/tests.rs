@@ -125,7 +125,7 @@ fn answer(log: &EmbeddedLog, partition: i32, [head, tail, missing]: [usize; 3]) 
     evidence["id"] = json!(format!("ours/IsA/{head}/{tail}"));
     evidence["fact"]["head"] = json!(head);
     evidence["fact"]["tail"] = json!(tail);
-    // One in three left in brief.
+    // One in three responses is brief, with its trace beside it.
     let whole = response.to_string().into_bytes();
     if missing % 3 > 0 {
         append(log, Topic::Responses, partition, None, Some(whole));

@@ -17,7 +17,7 @@ use crate::writing::ToWrite;
 
 type Client = WebSocketStream<tokio::net::TcpStream>;
 
-/// A gateway that serves sockets, and what is written through it.
+/// A gateway that serves sockets, and the receiver of what is written through it.
 async fn serve() -> (Arc<Gateway>, Receiver<ToWrite>, std::net::SocketAddr) {
     let tokens = TenantConfig { token: "front".to_owned(), ..TenantConfig::default() };
     let tenants = [("shop".to_owned(), tokens)].into();
@@ -86,7 +86,7 @@ fn turns_go_in_and_what_became_of_them_comes_out() {
         gateway.conversations.note(c(), event(2, EventKind::Response, "t"));
         let outcome = json!({ "id": "2", "type": "response", "data": { "number": 2 } });
         assert_eq!(hear(&mut socket).await, outcome, "partials were not asked for");
-        // Sent again it has its outcome at once, and is not written.
+        // Sent again, the turn gets its outcome at once, and is not written.
         socket.send(client::Message::text("{\"text\":\"hi\",\"turn_id\":\"t\"}")).await.unwrap();
         assert_eq!(hear(&mut socket).await, outcome);
         for (said, status) in [

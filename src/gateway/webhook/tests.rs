@@ -13,7 +13,8 @@ use super::*;
 
 const SECRET: &str = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw";
 
-/// What the receiver of the tests was sent, and how it answers: the statuses for each turn, in turn; then 204.
+/// A receiver that keeps what it was sent. It answers with the statuses for each turn, one after
+/// the other; then with 204.
 #[derive(Default)]
 struct Receiver {
     calls: Mutex<Vec<(HeaderMap, String)>>,
@@ -45,7 +46,7 @@ async fn called(
     StatusCode::from_u16(status.unwrap_or(204)).expect("a status").into_response()
 }
 
-/// Starts a receiver; gives its address.
+/// Starts a receiver. Returns its address.
 fn listen(receiver: &Arc<Receiver>) -> String {
     let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
     listener.set_nonblocking(true).expect("set");
@@ -69,7 +70,7 @@ fn webhook(url: String) -> Webhook {
     Webhook::new(&config).expect("it fits").expect("somebody is called")
 }
 
-/// Gives its records once, and then stops whoever reads.
+/// Returns its records once, and then stops the reader.
 struct Records {
     records: Vec<(Topic, Record)>,
     stop: Arc<AtomicBool>,
@@ -148,7 +149,7 @@ fn a_conversation_waits_for_its_receiver_and_others_do_not() {
 
 #[test]
 fn what_is_not_out_when_it_stops_is_not_committed() {
-    // Nobody listens there.
+    // Nothing listens there.
     let webhook = webhook("http://127.0.0.1:9/events".to_owned());
     let (stop, delivered) = (Arc::<AtomicBool>::default(), Arc::<Mutex<usize>>::default());
     let records = responses(&[("a", "a1")]);

@@ -4,7 +4,7 @@ fn text(words: &str, vector: [f32; 2]) -> Compared {
     Compared::new(words, Some(&vector))
 }
 
-/// Questions with evidence in the opposite direction, which the identity ranks last.
+/// Returns questions with evidence in the opposite direction, which the identity ranks last.
 fn examples() -> Vec<Example> {
     let example = |at: usize| {
         let (east, north) = ([1.0, 0.0], [0.0, 1.0]);

@@ -43,7 +43,7 @@ Examples:
   turnstream eval gate --format dstc11 --data dev.jsonl.gz
   turnstream eval history --format locomo --data conversations.jsonl.gz")]
 pub struct EvalArgs {
-    /// What is measured.
+    /// The measurement.
     #[command(subcommand)]
     pub command: EvalCommand,
 }
@@ -69,46 +69,47 @@ impl EvalArgs {
     }
 }
 
-/// What to measure.
+/// The measurements.
 #[derive(Clone, Debug, Subcommand)]
 pub enum EvalCommand {
-    /// Is the evidence found that a data set marks as gold?
+    /// Measure whether retrieval finds a data set's gold evidence
     #[command(after_help = RETRIEVAL_EXAMPLES)]
     Retrieval(RetrievalArgs),
-    /// How much of one encoder's ranking of facts does another keep?
+    /// Measure how much of one encoder's ranking of facts another keeps
     #[command(after_help = ranking::EXAMPLES)]
     Ranking(ranking::RankingArgs),
-    /// How good are the responses of a replay?
+    /// Measure the responses of a replay
     #[command(after_help = generation::EXAMPLES)]
     Generation(generation::GenerationArgs),
-    /// Are a company's customers answered rightly, or openly not?
+    /// Score the answers to a company's customers: right, wrong or abstained
     #[command(after_help = answers::EXAMPLES)]
     Answers(answers::AnswersArgs),
-    /// Does the gate tell the turns that need knowledge?
+    /// Measure whether the gate finds the turns that need knowledge
     #[command(after_help = gate::EXAMPLES)]
     Gate(gate::EvalGateArgs),
-    /// The table of all gates on all data sets
+    /// Make the table of all gates on all data sets
     #[command(after_help = gates::EXAMPLES)]
     Gates(gates::GatesArgs),
-    /// Does history give back the turns that answer a question?
+    /// Measure whether history recalls the turns that answer a question
     #[command(after_help = history::EXAMPLES)]
     History(history::EvalHistoryArgs),
-    /// The table of all ways to keep and recall a history
+    /// Make the table of all ways to keep and recall a history
     #[command(after_help = histories::EXAMPLES)]
     Histories(histories::HistoriesArgs),
-    /// Are persona and knowledge found together, and how hard are they to tell?
+    /// Measure whether persona and knowledge are found together, and how hard they are to tell
+    /// apart
     #[command(after_help = persona::EXAMPLES)]
     Persona(persona::EvalPersonaArgs),
-    /// Is the evidence that a response was made from told from other evidence?
+    /// Measure whether a judge tells the evidence of a response from other evidence
     #[command(after_help = consistency::EXAMPLES)]
     Consistency(consistency::EvalConsistencyArgs),
-    /// Does a planner name the sources that replies used?
+    /// Measure whether a planner names the sources that replies used
     #[command(after_help = planning::EXAMPLES)]
     Planning(planning::PlanningArgs),
-    /// How good are responses that are planned, found, worded and refined from several sources?
+    /// Measure responses that are planned, retrieved, worded and refined from several sources
     #[command(after_help = sources::EXAMPLES)]
     Sources(sources::SourcesArgs),
-    /// Does the unified model plan, judge and word as a data set does?
+    /// Measure whether the unified model plans, judges and words as a data set does
     #[command(after_help = unified::EXAMPLES)]
     Unified(unified::UnifiedArgs),
 }
@@ -132,34 +133,34 @@ pub struct RetrievalArgs {
     /// The data set
     #[arg(long, value_enum, value_name = "FORMAT")]
     format: DataSet,
-    /// Its split that is measured on: JSON lines, plain or gzip
+    /// The measured split: JSON lines, plain or gzip
     #[arg(long, value_name = "FILE")]
     data: PathBuf,
-    /// The snippets that are searched, for dstc11
+    /// The snippets to search, for dstc11
     #[arg(long, value_name = "FILE", required_if_eq("format", "dstc11"))]
     knowledge: Option<PathBuf>,
-    /// What finds the evidence
+    /// The retriever
     #[arg(long, value_enum, value_name = "RETRIEVER", default_value_t)]
     retriever: Retriever,
-    /// What is searched, for dstc11
+    /// Which snippets are searched, for dstc11
     #[arg(long, value_enum, value_name = "WHERE", default_value_t)]
     within: Within,
-    /// The split that the fusion's weights are learned from, for kbp
+    /// The split from which the fusion learns its weights, for kbp
     #[arg(long, value_name = "FILE")]
     train: Option<PathBuf>,
-    /// How the stage searches, for --retriever stage; as configured where it is not given
+    /// How the stage searches, for --retriever stage; as configured if not given
     #[arg(long, value_enum, value_name = "FORM")]
     form: Option<Form>,
-    /// The share of words in the fusion, 0 to 1, for dstc11 and the stage; as configured where it is
-    /// not given
+    /// The share of words in the fusion, 0 to 1, for dstc11 and the stage; as configured if not
+    /// given
     #[arg(long, value_name = "SHARE")]
     word_share: Option<f64>,
-    /// What gives texts and utterances vectors, for dense and fusion on dstc11 and for the stage: a
+    /// The encoder of texts and utterances, for dense and fusion on dstc11 and for the stage: a
     /// model by its name, its folder, or the file of a static table
     #[arg(long, value_name = "ENCODER", default_value = "minilm")]
     encoder: String,
     /// The configuration, of which [models] is read and, for the stage, [persona_retrieval] and
-    /// [embedding]; the defaults where it is not given
+    /// [embedding]; the defaults if not given
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
     /// The unified model that judges relevance, for --retriever unified: "shipped", a GGUF file, or a
@@ -180,7 +181,7 @@ pub enum DataSet {
     Kbp,
 }
 
-/// What finds evidence.
+/// A method that finds evidence.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub enum Retriever {
     /// Words.
@@ -233,14 +234,14 @@ impl Retriever {
 /// Which snippets are searched.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub enum Within {
-    /// Those of the entities that the dialogue names last, where it names any.
+    /// Those of the entities that the dialogue names last, if it names any.
     #[default]
     Entities,
     /// All.
     All,
 }
 
-/// Runs a command; results go to `out`.
+/// Runs a command, and writes its results to `out`.
 ///
 /// # Errors
 /// A file cannot be read or has another format, or a flag is missing.

@@ -14,12 +14,12 @@ use crate::generate::{GenerateError, GenerateOptions, generate as write_graph};
 /// `turnstream knowledge`
 #[derive(Clone, Debug, clap::Args)]
 pub struct LabKnowledgeArgs {
-    /// What is done.
+    /// The command.
     #[command(subcommand)]
     pub command: KnowledgeCommand,
 }
 
-/// What to do with knowledge.
+/// The commands on knowledge.
 #[derive(Clone, Debug, Subcommand)]
 pub enum KnowledgeCommand {
     /// Make up a graph of ConceptNet's size and shape, for tests of scale
@@ -55,13 +55,13 @@ pub struct GenerateArgs {
     /// File to write, gzip-compressed
     #[arg(long, value_name = "FILE")]
     out: PathBuf,
-    /// Concepts; every one is in a fact
+    /// Concepts, each in at least one fact
     #[arg(long, default_value_t = GenerateOptions::default().concepts, value_name = "N")]
     concepts: u32,
     /// Facts
     #[arg(long, default_value_t = GenerateOptions::default().facts, value_name = "N")]
     facts: u32,
-    /// Another seed is another graph of the same shape
+    /// The seed; another seed gives another graph of the same shape
     #[arg(long, default_value_t = GenerateOptions::default().seed, value_name = "N")]
     seed: u64,
     /// Print one JSON object as the last line

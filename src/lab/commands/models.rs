@@ -17,12 +17,12 @@ mod distil;
 /// `turnstream models`
 #[derive(Clone, Debug, clap::Args)]
 pub struct LabModelsArgs {
-    /// What is done.
+    /// The command.
     #[command(subcommand)]
     pub command: ModelsCommand,
 }
 
-/// What to do with models.
+/// The commands on models.
 #[derive(Clone, Debug, Subcommand)]
 pub enum ModelsCommand {
     /// Make a static table from a sentence encoder: nearly as good a first ranking, in microseconds
@@ -50,10 +50,10 @@ pub struct BenchArgs {
     /// The model, as `models list` names it, or a folder in the layout of sentence-transformers
     #[arg(value_name = "MODEL")]
     model: String,
-    /// Threads that call it side by side; models.threads where it is not given
+    /// Threads that call it concurrently; models.threads if not given
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=256))]
     threads: Option<u32>,
-    /// Texts in a call
+    /// Texts per call
     #[arg(long, value_name = "N", default_value_t = 64)]
     #[arg(value_parser = clap::value_parser!(u32).range(1..=65_536))]
     batch: u32,
@@ -67,8 +67,8 @@ pub struct BenchArgs {
 
 #[derive(Clone, Debug, clap::Args)]
 struct CommonArgs {
-    /// The configuration, of which [models] and [language_models] are read; the defaults where it
-    /// is not given
+    /// The configuration, of which [models] and [language_models] are read; the defaults if not
+    /// given
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
     /// Print one JSON object as the last line

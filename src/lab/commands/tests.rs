@@ -25,7 +25,7 @@ fn every_help_has_examples_that_parse_and_every_argument_is_documented() {
             seen += help::examples_parse(below, "turnstream", &parses);
             continue;
         }
-        // The other program has the rest of these commands and their examples.
+        // The other program has the rest of these commands and tests their examples.
         let path = format!("turnstream {}", below.get_name());
         for handed in below.get_subcommands() {
             seen += help::examples_parse(handed, &path, &parses);

@@ -15,7 +15,7 @@ mod persona;
 #[derive(Clone, Debug, clap::Args)]
 #[command(after_help = gate::EXAMPLES)]
 pub struct TrainArgs {
-    /// What is trained.
+    /// The training.
     #[command(subcommand)]
     pub command: TrainCommand,
 }
@@ -32,24 +32,24 @@ impl TrainArgs {
     }
 }
 
-/// What to train.
+/// The parts to train.
 #[derive(Clone, Debug, Subcommand)]
 pub enum TrainCommand {
-    /// The gate: does a turn need knowledge? (RAGate-MHA)
+    /// Train the gate: does a turn need knowledge? (RAGate-MHA)
     #[command(after_help = gate::EXAMPLES)]
     Gate(Box<gate::TrainGateArgs>),
-    /// Attention over evidence and history: what is the response made from? (DH-RAG)
+    /// Train attention over evidence and history: what is the response made from? (DH-RAG)
     #[command(after_help = integration::EXAMPLES)]
     Integration(integration::IntegrationArgs),
-    /// Consistency: does a response agree with its evidence? (UniMS-RAG)
+    /// Train consistency: does a response agree with its evidence? (UniMS-RAG)
     #[command(after_help = consistency::EXAMPLES)]
     Consistency(consistency::TrainConsistencyArgs),
-    /// Persona and knowledge: which belong together? (PK-ICR)
+    /// Train persona and knowledge: which belong together? (PK-ICR)
     #[command(after_help = persona::EXAMPLES)]
     Persona(persona::TrainPersonaArgs),
 }
 
-/// Runs a command; results go to `out`.
+/// Runs a command, and writes its results to `out`.
 ///
 /// # Errors
 /// The data cannot be read, or the training fails.

@@ -57,7 +57,7 @@ impl Corpus {
         &self.targets[text as usize * self.dimensions..][..self.dimensions]
     }
 
-    /// a / (a + p) for each piece, with p its share of the fitted texts.
+    /// Returns a / (a + p) for each piece, with p its share of the fitted texts.
     pub(super) fn piece_weights(&self, count: usize, smoothing: f64) -> Vec<f64> {
         let mut times = vec![0_u64; count];
         for &text in &self.train {
@@ -110,7 +110,7 @@ impl Fit {
         self.vectors.replace((map * vectors).as_slice().to_vec());
     }
 
-    /// The mean cosine over the held-out texts.
+    /// Returns the mean cosine over the held-out texts.
     pub(super) fn mean_cosine(&self, corpus: &Corpus) -> f64 {
         let mut sum = vec![0.0; self.dimensions];
         let cosines = corpus.held_out.iter().map(|&text| {

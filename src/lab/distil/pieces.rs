@@ -56,7 +56,7 @@ fn is_latin(piece: &str) -> bool {
     })
 }
 
-/// The pieces by number, as texts for an encoder, without the mark of a continuation.
+/// Returns the pieces by number, as texts for an encoder, without the mark of a continuation.
 pub(super) fn texts(tokenizer: &Tokenizer) -> Vec<String> {
     let count = tokenizer.get_vocab_size(true) as u32;
     let piece = |id| tokenizer.id_to_token(id).unwrap_or_default();

@@ -60,7 +60,7 @@ fn tokenizer() -> Tokenizer {
     keep_latin_pieces(&json).expect("a tokenizer")
 }
 
-/// All texts of three words: every pair occurs, and "the" is the most frequent word.
+/// Returns all texts of three words: every pair occurs, and "the" is the most frequent word.
 fn texts() -> Vec<String> {
     let mut texts = Vec::new();
     for one in WORDS {

@@ -1,9 +1,10 @@
 //! Scores the answers to a company's customers against gold: right, wrong, or openly not answered.
 //!
-//! A turn that the pages or the table answer is *right* if the response answers, has all that it must say
-//! and nothing that it must not, and was made from a place that is gold; *wrong* if it answers otherwise;
-//! *abstained* if it does not answer. A turn that nothing answers is right unless the response answers. Small
-//! talk has to be social, and who needs a person has to be handed over.
+//! A turn that the pages or the table answer is *right* if the response answers, says all that it
+//! must and nothing that it must not, and was made from a gold place; *wrong* if it answers
+//! otherwise; *abstained* if it does not answer. A turn without an answer is right unless the
+//! response answers. Small talk must get a social response, and a turn that needs a person must be
+//! handed over.
 
 use std::collections::{BTreeMap, HashMap};
 use std::path::{Path, PathBuf};
@@ -15,7 +16,7 @@ use turnstream_sources::phrasings::slug;
 
 use super::bootstrap::{Conversations, Mean};
 
-/// What kind of turn it is.
+/// The kind of a turn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Deserialize, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum GoldKind {
@@ -25,7 +26,7 @@ pub enum GoldKind {
     Table,
     /// A page and a row answer together.
     Multi,
-    /// Near the trade, and answered nowhere.
+    /// Close to the company's trade, and answered nowhere.
     Unanswerable,
     /// About something else.
     OutOfDomain,
@@ -63,7 +64,7 @@ enum Places {
     Several(Vec<String>),
 }
 
-/// What is right for a turn: a line of the gold file. Unknown fields are left alone.
+/// The expected answer of a turn: a line of the gold file. Unknown fields are ignored.
 #[derive(Clone, Debug, Deserialize)]
 struct GoldTurn {
     turn_id: String,
@@ -78,15 +79,15 @@ struct GoldTurn {
     also: Vec<String>,
 }
 
-/// How a response fares.
+/// The verdict on a response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum AnswerVerdict {
-    /// As it should be.
+    /// The response does what it should.
     Right,
-    /// It says what it should not.
+    /// The response answers wrongly, or answers where it should not.
     Wrong,
-    /// It does not answer, or does not do what it should.
+    /// The response does not answer, or does not do what it should.
     Abstained,
 }
 
@@ -99,7 +100,7 @@ pub struct JudgedAnswer {
     pub kind: GoldKind,
     /// The verdict.
     pub verdict: AnswerVerdict,
-    /// What the response does.
+    /// The response's action.
     pub action: Action,
     /// Its words.
     pub text: String,
@@ -141,7 +142,7 @@ pub struct AnswerFigures {
     pub small_talk: AnswerShare,
     /// By kind: right, wrong and abstained.
     pub by_kind: BTreeMap<GoldKind, [usize; 3]>,
-    /// What a higher `decision.min_precision` would give.
+    /// The figures at values of `decision.min_precision` from 0 to 0.95.
     pub curve: Vec<CurvePoint>,
 }
 
@@ -169,19 +170,19 @@ pub enum ScoringError {
         /// The system's error.
         source: std::io::Error,
     },
-    /// A line is not what it should be.
+    /// A line is invalid.
     #[error("{path}:{line}: {reason}; a line is {what}", path = path.display())]
     Line {
         /// The file.
         path: PathBuf,
         /// The line, from 1.
         line: usize,
-        /// What is wrong.
+        /// The problem.
         reason: String,
-        /// What a line is.
+        /// A description of a valid line.
         what: &'static str,
     },
-    /// No response is for a turn of the gold file.
+    /// No response answers a turn of the gold file.
     #[error("no response of {data} is for a turn of {gold}; replay the company's own turns", data = data.display(), gold = gold.display())]
     NothingInCommon {
         /// The responses.
@@ -204,10 +205,10 @@ fn lines<T>(
     lines.map(|(at, line)| read(line).map_err(|reason| failed(at, reason))).collect()
 }
 
-/// Judges the responses of a replay by a gold file. Responses to other turns are left alone.
+/// Judges the responses of a replay by a gold file. Responses to other turns are ignored.
 ///
 /// # Errors
-/// A file cannot be read or has another line, or the files have no turn in common.
+/// A file cannot be read or has an invalid line, or the files have no turn in common.
 pub fn judged(data: &Path, gold: &Path) -> Result<Vec<JudgedAnswer>, ScoringError> {
     let json = |error: serde_json::Error| error.to_string();
     let turns = lines(gold, "a turn with what its response must say", |line| {
@@ -232,12 +233,13 @@ pub fn judged(data: &Path, gold: &Path) -> Result<Vec<JudgedAnswer>, ScoringErro
     Ok(judged)
 }
 
-/// A pattern of the gold file: any case, and a dot spans lines. It may look ahead and behind.
+/// Compiles a pattern of the gold file: any case, and a dot spans lines. It may look ahead and
+/// behind.
 fn pattern(text: &str) -> Result<Regex, String> {
     Regex::new(&format!("(?is){text}")).map_err(|error| error.to_string())
 }
 
-/// Where a piece of evidence is from: `page.md#heading`, or `row:ID`.
+/// Returns the place of a piece of evidence: `page.md#heading`, or `row:ID`.
 fn place(evidence: &turnstream_schemas::Evidence) -> Option<String> {
     if let Some(row) = &evidence.row {
         return Some(format!("row:{}", row.columns.first()?.value));
@@ -246,7 +248,7 @@ fn place(evidence: &turnstream_schemas::Evidence) -> Option<String> {
     Some(format!("{}#{}", passage.document, slug(&passage.title)))
 }
 
-/// Whether evidence is from a gold place. A heading of a page is the end of a passage's title.
+/// Whether evidence is from a gold place. The title of a passage ends with a heading of its page.
 fn is_at(place: &str, gold: &str) -> bool {
     if place == gold {
         return true;
@@ -303,7 +305,7 @@ fn judge(response: &Response, turn: &GoldTurn, must: &[Regex], must_not: &[Regex
     }
 }
 
-/// The figures of judged answers.
+/// Returns the figures of judged answers.
 pub fn figures(judged: &[JudgedAnswer]) -> AnswerFigures {
     let conversations = Conversations::new(judged.iter().map(|it| &it.conversation));
     let share = |of: &dyn Fn(&JudgedAnswer) -> Option<bool>| {

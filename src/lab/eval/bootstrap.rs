@@ -26,7 +26,7 @@ pub struct Mean {
 }
 
 impl Mean {
-    /// The mean; `None` without terms.
+    /// Returns the mean; `None` without terms.
     pub fn value(&self) -> Option<f64> {
         (self.count > 0).then(|| self.sum / self.count as f64)
     }
@@ -59,7 +59,7 @@ impl Conversations {
         Self { of, count: numbers.len() }
     }
 
-    /// The number of each item's conversation, from 0 in order of appearance.
+    /// Returns the number of each item's conversation, from 0 in order of appearance.
     pub fn of(&self) -> &[usize] {
         &self.of
     }
@@ -81,8 +81,8 @@ impl Conversations {
         resamples.collect()
     }
 
-    /// The figure over all responses (`None` for a response that does not count), and its interval
-    /// if there are two conversations or more.
+    /// Returns the figure over all responses (`None` for a response that does not count), and its
+    /// interval if there are two conversations or more.
     pub fn figure<S: Copy + Default + AddAssign>(
         &self,
         parts: &[Option<S>],
@@ -116,7 +116,7 @@ fn interval<S: Copy + Default + AddAssign>(
     percentiles(figures.collect())
 }
 
-/// The 2.5th and the 97.5th percentile; `None` for no figures.
+/// Returns the 2.5th and the 97.5th percentile; `None` for no figures.
 pub fn percentiles(mut figures: Vec<f64>) -> Option<[f64; 2]> {
     figures.sort_unstable_by(f64::total_cmp);
     let at = |share: f64| figures.get((share * figures.len() as f64) as usize).copied();

@@ -1,5 +1,6 @@
-//! Consistency on labelled responses: can a judge distinguish the evidence that a response was made
-//! from, by the response alone? (UniMS-RAG trains its scorer to make the same distinction.)
+//! Measures consistency on labelled responses: whether a judge can distinguish the evidence that a
+//! response was made from, by the response alone. (UniMS-RAG trains its scorer to make the same
+//! distinction.)
 
 use std::collections::BTreeSet;
 
@@ -41,7 +42,7 @@ pub struct LabelledResponse {
 }
 
 impl LabelledResponse {
-    /// The texts that the response was made from.
+    /// Returns the texts that the response was made from.
     pub fn gold(&self) -> impl Iterator<Item = &str> {
         let gold = self.evidence.iter().filter(|(_, relation)| *relation == Relation::Gold);
         gold.map(|(text, _)| text.as_str())
@@ -90,7 +91,7 @@ pub fn evaluate(
     Ok(ConsistencyFigures { n: cases.len(), same: same.told(), other: other.told() })
 }
 
-/// The cases with gold evidence that was not gold in `learned`, without the rest: nothing that is
+/// Returns the cases with their evidence that was not gold in `learned`, so that nothing that is
 /// judged was trained on.
 pub fn unseen(cases: &[LabelledResponse], learned: &[LabelledResponse]) -> Vec<LabelledResponse> {
     let seen: BTreeSet<&str> = learned.iter().flat_map(LabelledResponse::gold).collect();

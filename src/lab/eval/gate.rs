@@ -32,17 +32,17 @@ use crate::labelled::{LabelledError, LabelledTurn, Positive};
 
 /// A gate under evaluation.
 pub trait ScoresTurns {
-    /// The name in tables.
+    /// Returns the name in tables.
     fn name(&self) -> String;
-    /// The score from which the gate retrieves, 0..=1.
+    /// Returns the score from which the gate retrieves, 0..=1.
     fn threshold(&self) -> f64;
     /// Whether the scores use nothing that comes after the turn. A score that reads
     /// [`LabelledTurn::reply`] is not causal.
     fn is_causal(&self) -> bool {
         true
     }
-    /// How likely each turn needs knowledge, 0..=1, in the order of the turns. A slow gate calls
-    /// `progress` about once per turn.
+    /// Returns how likely each turn needs knowledge, 0..=1, in the order of the turns. A slow gate
+    /// calls `progress` about once per turn.
     ///
     /// # Errors
     /// [`GateError::Failed`] if the gate cannot score.
@@ -124,7 +124,7 @@ pub struct MeasuredGate {
     pub by_domain: BTreeMap<String, Group>,
 }
 
-/// The class's score and prediction for each turn, from the scores of need.
+/// Returns the class's score and prediction for each turn, from the scores of need.
 pub fn scored(turns: &[LabelledTurn], need: &[f64], threshold: f64, positive: Positive) -> Scored {
     let turned = positive == Positive::Null;
     Scored {
@@ -134,8 +134,8 @@ pub fn scored(turns: &[LabelledTurn], need: &[f64], threshold: f64, positive: Po
     }
 }
 
-/// The threshold on the score of need with the class's best F1 on these turns, for training. `None`
-/// if no turn has the class.
+/// Returns the threshold on the score of need with the class's best F1 on these turns, for
+/// training; `None` if no turn has the class.
 pub fn best_threshold(turns: &[LabelledTurn], need: &[f64], positive: Positive) -> Option<f64> {
     let Scored { positive: class, scores, .. } = scored(turns, need, 0.5, positive);
     let threshold = figures::best_f1(&class, &scores)?;
@@ -163,7 +163,7 @@ pub fn scores(
     Err(GateError::Failed { gate: gate.name(), source: why.into() })
 }
 
-/// The conversations of the turns, for resampling.
+/// Returns the conversations of the turns, for resampling.
 pub fn conversations(turns: &[LabelledTurn]) -> Conversations {
     Conversations::new(turns.iter().map(|turn| turn.conversation.as_str()))
 }

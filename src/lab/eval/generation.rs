@@ -51,7 +51,7 @@ pub enum GenerationError {
         path: PathBuf,
         /// The line, from 1.
         line: usize,
-        /// What is wrong.
+        /// The problem.
         reason: String,
     },
     /// The file has no response.
@@ -173,7 +173,7 @@ struct FigureSet {
 }
 
 impl FigureSet {
-    /// The mean of at most one value per response; also records its interval.
+    /// Returns the mean of at most one value per response, and records its interval.
     fn mean(
         &mut self,
         name: &'static str,
@@ -261,7 +261,7 @@ impl FigureSet {
     }
 }
 
-/// The mean confidence by kind; kinds are never mixed.
+/// Returns the mean confidence by kind; kinds are never mixed.
 fn confidence(answers: &[Answer]) -> BTreeMap<&'static str, Confidence> {
     let mut sums = BTreeMap::<&'static str, (f64, u64)>::new();
     for confidence in answers.iter().filter_map(|answer| answer.confidence) {

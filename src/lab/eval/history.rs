@@ -41,7 +41,7 @@ pub enum HistoryEvalError {
         path: PathBuf,
         /// The line, from 1.
         line: u64,
-        /// What is wrong.
+        /// The problem.
         reason: String,
     },
     /// The file contains no questions.
@@ -77,8 +77,8 @@ pub enum Capacity {
 }
 
 impl Capacity {
-    /// The entries that a conversation of `utterances` utterances may hold; an entry holds two
-    /// utterances. `None` for all.
+    /// Returns the entries that a conversation of `utterances` utterances may hold; an entry holds
+    /// two utterances. `None` for all.
     pub fn entries(self, utterances: usize) -> Option<usize> {
         match self {
             Self::All => None,
@@ -97,8 +97,8 @@ pub struct Difference {
     pub interval: [f64; 2],
 }
 
-/// The difference of two paired lists of figures; the bootstrap resamples `drawn`. `None` if there
-/// are fewer than two items to draw.
+/// Returns the difference of two paired lists of figures; the bootstrap resamples `drawn`. `None`
+/// if there are fewer than two items to draw.
 pub fn difference(
     ours: &[f64],
     theirs: &[f64],

@@ -1,6 +1,6 @@
-//! Persona and knowledge found together (PK-ICR): is the knowledge of the best pair right, is the
-//! persona right that this knowledge selects, and how hard is it to distinguish the pairs ([the
-//! null-positive rank test](rank_test))?
+//! Measures whether persona and knowledge are found together (PK-ICR): whether the knowledge of the
+//! best pair is right, whether the persona that this knowledge selects is right, and how hard the
+//! pairs are to distinguish ([the null-positive rank test](rank_test)).
 //!
 //! A question joins one sentence of the persona with the user's last words, P_i + D; for
 //! comparison, either is used alone. Every question is scored against every piece of knowledge

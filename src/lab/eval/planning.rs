@@ -1,7 +1,7 @@
-//! Planning on KBP: does a planner name the sources that the reply used? (UniMS-RAG: NULL, PERSONA,
-//! or PERSONA and then DOCUMENTS, which the paper calls Both.)
+//! Measures planning on KBP: whether a planner names the sources that the reply used. (UniMS-RAG:
+//! NULL, PERSONA, or PERSONA and then DOCUMENTS, which the paper calls Both.)
 //!
-//! The figures are per class, since the classes are far from equal: F1 of each against the
+//! The figures are per class, since the classes differ widely in size: F1 of each against the
 //! annotation of the reply. A planner sees the dialogue before the reply, never the reply.
 
 use std::collections::BTreeMap;
@@ -36,7 +36,7 @@ impl Planned {
     /// All classes.
     pub const ALL: [Self; 3] = [Self::Null, Self::Persona, Self::Both];
 
-    /// The name in results.
+    /// Returns the name in results.
     pub fn name(self) -> &'static str {
         match self {
             Self::Null => "null",
@@ -45,7 +45,7 @@ impl Planned {
         }
     }
 
-    /// The class of a plan. Documents depend on the persona, so they imply it.
+    /// Returns the class of a plan. Documents depend on the persona, so they imply it.
     fn of(kinds: &[SourceKind]) -> Self {
         match kinds {
             [] => Self::Null,
@@ -67,7 +67,7 @@ pub struct PlannedTurn {
 }
 
 impl PlannedTurn {
-    /// The user's last utterance.
+    /// Returns the user's last utterance.
     fn last(&self) -> &str {
         self.dialogue.last().map_or("", |exchange| exchange.user.as_str())
     }

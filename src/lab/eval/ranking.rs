@@ -65,8 +65,8 @@ pub struct Ranker<'r> {
 }
 
 impl Ranker<'_> {
-    /// The positions of the first facts by cosine to the dialogue, ties by position; empty if the
-    /// dialogue has no vector.
+    /// Returns the positions of the first facts by cosine to the dialogue, ties by position; empty
+    /// if the dialogue has no vector.
     fn first(
         &self,
         context: &TurnContext,
@@ -91,8 +91,8 @@ impl Ranker<'_> {
     }
 }
 
-/// By depth: the share of the reference's first [`TOP`] facts that are among the other's first
-/// facts, over all contexts.
+/// Returns, by depth, the share of the reference's first [`TOP`] facts that are among the other's
+/// first facts, over all contexts.
 ///
 /// # Errors
 /// An encoder failed.

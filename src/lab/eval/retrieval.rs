@@ -32,7 +32,7 @@ pub enum EvalError {
         path: PathBuf,
         /// The line, from 1.
         line: u64,
-        /// What is wrong.
+        /// The problem.
         reason: String,
     },
     /// The file has no records with gold evidence.

@@ -1,7 +1,7 @@
-//! Several sources from the plan to the refined response, on KBP (UniMS-RAG, sections 6.3 to 7.3).
-//! The unified model plans which of persona and documents to ask, each source is searched, the
-//! model judges the evidence and words the response from the best pieces, and self-refinement words
-//! it anew.
+//! Measures several sources from the plan to the refined response, on KBP (UniMS-RAG, sections 6.3
+//! to 7.3). The unified model plans which of persona and documents to ask, each source is searched,
+//! the model judges the evidence and words the response from the best pieces, and self-refinement
+//! words it anew.
 //!
 //! ```text
 //! dialogue ─▶ plan ─▶ persona ─▶ documents behind its first sentence ─▶ relevance ─▶ response ─▶ consistency
@@ -10,7 +10,7 @@
 //! ```
 //!
 //! Any part can be replaced by the annotation of the reply (an oracle), or be left out (an
-//! ablation), as [`Setting`] says. The model answers each question once for all settings.
+//! ablation) by [`Setting`]. The model answers each question once for all settings.
 
 use std::collections::BTreeMap;
 
@@ -202,8 +202,8 @@ fn agrees<'t>(
     })
 }
 
-/// Recall@1 of the model as retriever with a known plan (the paper's table 4): all sentences, and
-/// all knowledge of the dialogue, ranked by the model's relevance.
+/// Returns recall@1 of the model as retriever with a known plan (the paper's table 4): all
+/// sentences, and all knowledge of the dialogue, ranked by the model's relevance.
 ///
 /// # Errors
 /// The model fails.
@@ -212,8 +212,8 @@ pub fn recall(
     asked: &mut Asked<'_>,
     mut done: impl FnMut(),
 ) -> Result<kbp::RecallFigures, MeasureError> {
-    // By whether documents were used: replies, those with the right first sentence, and those with
-    // the right first document.
+    // By whether documents were used: the replies, those with the right first sentence, and those
+    // with the right first document.
     let mut right: BTreeMap<bool, [usize; 3]> = BTreeMap::new();
     for case in cases {
         let plan = case.gold_plan();

@@ -1,4 +1,4 @@
-//! Temporary files of labelled dialogues, for tests.
+//! Writes temporary files of labelled dialogues, for tests.
 
 use std::path::PathBuf;
 

@@ -1,6 +1,6 @@
-//! The unified model on labelled dialogues (UniMS-RAG): does it plan like the data set, distinguish
-//! fitting evidence from other evidence, and word the right evidence like the data set's reply,
-//! with all its values?
+//! Measures the unified model on labelled dialogues (UniMS-RAG): whether it plans like the data
+//! set, distinguishes fitting evidence from other evidence, and words the right evidence like the
+//! data set's reply, with all its values.
 //!
 //! The model receives each question in the flow's form: the dialogue so far; for relevance, one
 //! piece of evidence at a time; for a response, the evidence that the reply rests on.
@@ -51,7 +51,7 @@ pub struct UnifiedCase {
 pub struct JudgedEvidence {
     /// The piece.
     pub piece: EvidenceText,
-    /// Whether the reply rests on the piece, could have, or the piece is from elsewhere.
+    /// Whether the reply rests on the piece, could rest on it, or the piece is from elsewhere.
     pub relation: Relation,
 }
 
@@ -77,21 +77,21 @@ pub struct Frame {
 }
 
 impl Frame {
-    /// The slots and values as a row.
+    /// Returns the slots and values as a row.
     fn row(&self) -> TableRow {
         let columns = self.actions.iter().map(|(_, column)| column);
         let columns = columns.filter(|column| !column.value.is_empty()).cloned().collect();
         TableRow { place: 1, columns, by_words: Score::new(1.0), by_meaning: None, asked: None }
     }
 
-    /// The values that a reply must contain: all except truth values, which are worded.
+    /// Returns the values that a reply must contain: all except truth values, which are worded.
     fn required(&self) -> impl Iterator<Item = &str> {
         let values = self.actions.iter().map(|(_, column)| column.value.as_str());
         values.filter(|value| !value.is_empty() && !matches!(*value, "yes" | "no"))
     }
 }
 
-/// Asks the model; the answers have the order of the questions.
+/// Asks the model; the answers are in the order of the questions.
 pub type Ask<'a> = dyn FnMut(&[UnifiedRequest]) -> Result<Vec<UnifiedAnswer>, String> + 'a;
 
 /// Why the model cannot be measured.
@@ -105,9 +105,9 @@ pub enum MeasureError {
 /// Binary decisions compared with labels.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Told {
-    /// ClassFigures.
+    /// Decisions.
     pub n: usize,
-    /// ClassFigures whose label is yes.
+    /// Decisions whose label is yes.
     pub positives: usize,
     /// The figures at the threshold of one half.
     #[serde(flatten)]
@@ -142,7 +142,7 @@ pub struct Worded {
     pub bleu_4: UnifiedFigure,
     /// ROUGE-L, 0..=1.
     pub rouge_l: UnifiedFigure,
-    /// The share of required values that are said.
+    /// The share of required values that the responses contain.
     pub values: UnifiedFigure,
     /// The share of responses with all their values.
     pub whole: UnifiedFigure,
@@ -266,8 +266,8 @@ fn other(what: &str) -> MeasureError {
     MeasureError::Model(format!("{what} came back"))
 }
 
-/// All questions about a case: the plan, the relevance of each piece, and the response from its
-/// evidence and from none.
+/// Returns all questions about a case: the plan, the relevance of each piece, and the response from
+/// its evidence and from none.
 fn requests(case: &UnifiedCase, drafts: u32) -> Vec<UnifiedRequest> {
     let kinds = vec![case.kind];
     let mut tasks = vec![Task::Plan { kinds: kinds.clone() }];

@@ -1,7 +1,7 @@
 //! Draws the steps of a pass: batches of turns of similar length, in random order.
 
-/// Batches that are sorted by length together: within them lengths are similar, between them the
-/// order stays random.
+/// Batches that are sorted by length together: lengths are similar within them, and the order
+/// between them stays random.
 const SORTED_TOGETHER: usize = 50;
 
 /// Batches of examples, each as (lesson, index).
@@ -26,12 +26,12 @@ impl Batches {
         Self(batches)
     }
 
-    /// The number of batches.
+    /// Returns the number of batches.
     pub(super) fn count(&self) -> usize {
         self.0.len()
     }
 
-    /// The batches in order.
+    /// Returns the batches in order.
     pub(super) fn iter(&self) -> impl Iterator<Item = &[(usize, usize)]> {
         self.0.iter().map(Vec::as_slice)
     }

@@ -1,4 +1,4 @@
-//! Figures of scores on the development split.
+//! Computes figures of scores on the development split.
 
 use turnstream_models::gate::card::Figures;
 
@@ -9,9 +9,9 @@ fn falling(told: &[(f64, bool)]) -> Vec<(f64, bool)> {
     told
 }
 
-/// The threshold within 0..1 that is nearest to one half and has an F1 within one standard error of
-/// the best (the rule of one standard error, Breiman et al. 1984): on few turns, the position of
-/// the very best is due to chance. One half if no turn needs knowledge.
+/// Returns the threshold within 0..1 that is nearest to one half and has an F1 within one standard
+/// error of the best (the rule of one standard error, Breiman et al. 1984): on few turns, the
+/// position of the very best is due to chance. One half if no turn needs knowledge.
 pub fn best_threshold(told: &[(f64, bool)]) -> f64 {
     let told = falling(told);
     let positives = told.iter().filter(|(_, positive)| *positive).count();
@@ -39,8 +39,8 @@ pub fn best_threshold(told: &[(f64, bool)]) -> f64 {
     nearest.unwrap_or(0.5).clamp(0.001, 0.999)
 }
 
-/// Precision, recall and F1 at a threshold, and the area under the ROC curve, with ties counted
-/// half.
+/// Returns precision, recall and F1 at a threshold, and the area under the ROC curve, with ties
+/// counted half.
 pub fn figures(told: &[(f64, bool)], threshold: f64) -> Figures {
     let positives = told.iter().filter(|(_, positive)| *positive).count() as f64;
     let taken = told.iter().filter(|(score, _)| *score >= threshold);
@@ -58,7 +58,7 @@ pub fn figures(told: &[(f64, bool)], threshold: f64) -> Figures {
     }
 }
 
-/// The probability that a turn that needs knowledge has a higher score than another turn.
+/// Returns the probability that a turn that needs knowledge has a higher score than another turn.
 fn area(told: &[(f64, bool)]) -> f64 {
     let told = falling(told);
     let (mut above, mut wins, mut at) = (0.0, 0.0, 0);

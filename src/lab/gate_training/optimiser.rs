@@ -1,4 +1,4 @@
-//! AdamW (Loshchilov and Hutter 2019) on plain numbers, with gradients clipped to norm 1.
+//! Optimises plain numbers by AdamW (Loshchilov and Hutter 2019), with gradients clipped to norm 1.
 //!
 //! candle's own AdamW does not expose its moments, so a training could not be saved and resumed
 //! exactly.

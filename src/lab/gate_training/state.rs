@@ -1,4 +1,4 @@
-//! The state of a training: parameters, moments and the best pass so far, saved to a file for
+//! Holds the state of a training: parameters, moments and the best pass so far, saved to a file for
 //! resuming.
 
 use std::collections::{BTreeMap, HashMap};
@@ -55,7 +55,7 @@ struct StateCounts {
 }
 
 impl State {
-    /// The initial state of parameters given by name, shape and numbers.
+    /// Returns the initial state of parameters given by name, shape and numbers.
     pub fn begin(parameters: impl Iterator<Item = (String, Vec<usize>, Vec<f32>)>) -> Self {
         let values: Values =
             parameters.map(|(name, shape, numbers)| (name, (shape, numbers))).collect();
@@ -65,17 +65,17 @@ impl State {
         Self { values, moments, best_values, epoch: 0, steps: 0, best_epoch: 0, best: 0.0 }
     }
 
-    /// The current parameters.
+    /// Returns the current parameters.
     pub fn values(&self) -> &Values {
         &self.values
     }
 
-    /// The parameters of the best pass.
+    /// Returns the parameters of the best pass.
     pub fn best_values(&self) -> &Values {
         &self.best_values
     }
 
-    /// A parameter's numbers and moments.
+    /// Returns a parameter's numbers and moments.
     pub(super) fn of(&mut self, name: &str) -> Option<(&mut Vec<f32>, &mut Vec<f32>)> {
         Some((&mut self.values.get_mut(name)?.1, self.moments.get_mut(name)?))
     }

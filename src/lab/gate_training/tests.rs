@@ -1,4 +1,4 @@
-//! A gate learns a simple task, resumes exactly, and survives serialisation.
+//! Tests that a gate learns a simple task, resumes exactly, and survives serialisation.
 
 use turnstream_models::gate::card::{Split, Training};
 use turnstream_models::gate::network::{NetworkShape, Variant};
@@ -9,7 +9,7 @@ use super::*;
 use crate::gate_reading::tokens_of;
 use crate::labelled::Said;
 
-/// Turns that ask for something about a thing, and turns that do not, in words of our own.
+/// Returns turns that ask for something about a thing, and turns that do not, in words of our own.
 fn lesson(from: usize, to: usize) -> Vec<LabelledTurn> {
     let things = ["pool", "garden", "kitchen", "terrace", "library", "sauna", "cellar"];
     let asks = ["does the {} open early?", "is there a {} to see?", "how large is the {}?"];

@@ -63,7 +63,7 @@ pub(super) const WEIGHTS: [(f32, u32); 12] = [
 /// law, a larger graph has larger hubs.
 pub(super) const LARGER_OF_16: u64 = 7;
 
-/// The data set and the contributor that a relation's facts name.
+/// Returns the data set and the contributor of a relation's facts.
 pub(super) fn dataset(relation: &str) -> (&'static str, &'static str) {
     match relation {
         "IsA" | "PartOf" | "SimilarTo" | "MannerOf" | "Entails" | "MadeOf" => {

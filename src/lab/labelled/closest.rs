@@ -23,8 +23,8 @@ pub(super) struct Closest {
 }
 
 impl Closest {
-    /// The sentences of these texts that share terms with the latest utterances, by BM25 with the
-    /// texts' own statistics; best first, and of equals the earlier first.
+    /// Returns the sentences of these texts that share terms with the latest utterances, by BM25
+    /// with the texts' own statistics; best first, and of equals the earlier first.
     pub(super) fn of(&mut self, texts: &Arc<[String]>, said: &[Said]) -> Vec<String> {
         if texts.is_empty() {
             return Vec::new();

@@ -1,4 +1,4 @@
-//! Labelled turns in the format of every data set, on small files in our own words.
+//! Tests labelled turns in the format of every data set, on small files in our own words.
 
 use super::*;
 

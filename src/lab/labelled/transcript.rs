@@ -31,7 +31,7 @@ pub fn transcribe(turns: &mut [LabelledTurn], errors: f64, seed: u64) {
     }
 }
 
-/// The words of a text, as in a transcript.
+/// Returns the words of a text, as in a transcript.
 fn words(text: &str) -> impl Iterator<Item = String> {
     text.split(|c: char| !c.is_alphanumeric() && c != '\'').filter_map(|word| {
         let word = word.trim_matches('\'').to_lowercase();
@@ -49,7 +49,7 @@ impl Heard {
         self.0.entry((first, word.chars().count())).or_default().push(word);
     }
 
-    /// A similar-sounding word, or the word itself if there is none.
+    /// Returns a word that sounds similar, or the word itself if there is none.
     fn instead(&self, word: &str, random: &mut fastrand::Rng) -> String {
         let Some(first) = word.chars().next() else { return String::new() };
         let length = word.chars().count();

@@ -15,7 +15,7 @@ use super::super::{
 use super::Isolation;
 use super::state::LogState;
 
-/// How many records of a changelog are in memory at once during a restoration.
+/// The most records of a changelog in memory at once during a restoration.
 const RESTORE_RECORDS: usize = if cfg!(test) { 4 } else { 1_024 };
 
 /// The members of a group, in the order in which they joined.
@@ -185,7 +185,7 @@ impl LogState {
         self.rebalance(at.group);
     }
 
-    /// The partitions of those positions whose generation is not the one that the member holds.
+    /// Returns the partitions of the positions whose generation differs from the member's.
     pub(super) fn stale(&mut self, at: &MemberRef<'_>, positions: &[Position]) -> Vec<i32> {
         let mut stale: Vec<i32> = positions
             .iter()
@@ -199,7 +199,7 @@ impl LogState {
         stale
     }
 
-    /// The next event, or records; `None` if there is nothing now.
+    /// Returns the next event, or records; `None` if there is nothing now.
     pub(super) fn poll(
         &mut self,
         at: &MemberRef<'_>,

@@ -225,8 +225,8 @@ impl LogState {
         offset
     }
 
-    /// Records from `from` on, and the offset to continue from, which also passes control records
-    /// and aborted records.
+    /// Returns records from `from` on, and the offset to continue from, which is also past control
+    /// records and aborted records.
     pub(super) fn read(
         &self,
         place: TopicPartition,

@@ -110,8 +110,7 @@ pub enum ResumeError {
 impl Checkpoint {
     /// Reads the checkpoint.
     ///
-    /// # Errors
-    /// There is none, or the file is none.
+    /// # Errors There is no checkpoint, or the file is not one.
     pub fn read(path: &Path) -> Result<Self, ResumeError> {
         let shown = || path.display().to_string();
         let text = match std::fs::read(path) {

@@ -60,7 +60,7 @@ pub struct SettingProblem {
     pub keys: Vec<String>,
     /// The problem, without the value of a key that may be secret.
     pub message: String,
-    /// What to do about it.
+    /// The remedy.
     pub remedy: String,
 }
 

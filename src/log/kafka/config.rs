@@ -117,20 +117,20 @@ pub struct KafkaTopics {
     pub turns: String,
     /// Responses.
     pub responses: String,
-    /// How responses came about, where `responses.trace` is `topic`. Without it responses leave
-    /// whole.
+    /// Traces of responses, if `responses.trace` is `topic`. If it is missing, each response
+    /// contains its trace.
     pub traces: String,
     /// Inputs that ended without a response.
     pub recorded: String,
     /// Inputs that could not be served.
     pub dead_letters: String,
-    /// Who holds each conversation; compacted. Without it nothing is written of that.
+    /// The holder of each conversation; compacted. If it is missing, holders are not published.
     pub conversations: String,
     /// The changelog of histories; compacted.
     pub history: String,
     /// Changes to the knowledge, for every process; compacted. Read if `knowledge.live` is set.
     pub knowledge: String,
-    /// What language models are writing, before it is committed. Used if `gateway.partials` is set.
+    /// Partial responses, which are not committed. Used if `gateway.partials` is set.
     pub partials: String,
     /// Counts over responses, histories and knowledge; compacted. Only `turnstream views` needs it.
     pub views: String,
@@ -171,14 +171,14 @@ impl KafkaTopics {
         }
     }
 
-    /// What a topic of this name is for.
+    /// Returns the topic that has this name.
     pub(super) fn of(&self, name: &str) -> Option<Topic> {
         Topic::ALL.into_iter().find(|topic| self.name(*topic) == name)
     }
 }
 
-/// Settings of the Kafka client by librdkafka's names. Shown and written with every value hidden
-/// that is not known to be harmless.
+/// Settings of the Kafka client by librdkafka's names. When they are shown or written, every value
+/// is hidden that is not known to be harmless.
 #[derive(Clone, Default, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(transparent)]
 pub struct ClientSettings(pub BTreeMap<String, String>);
@@ -341,7 +341,7 @@ impl KafkaConfig {
         if !self.client.0.contains_key("linger.ms") {
             settings.set("linger.ms", "0.5");
         }
-        // Records say much the same again and again.
+        // Records are repetitive, so they compress well.
         let is_named = |key: &str| self.client.0.contains_key(key);
         if !is_named("compression.type") && !is_named("compression.codec") {
             settings.set("compression.type", "lz4");

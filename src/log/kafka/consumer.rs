@@ -23,7 +23,7 @@ use super::restore::Restorer;
 use super::sweep;
 use super::topics::Fit;
 
-/// How long a broker may take to answer that it is there.
+/// The timeout of a request that checks whether a broker answers.
 const ASK: Duration = Duration::from_secs(1);
 
 /// Reads inputs as a member of the group. The process leaves the group when both this consumer and
@@ -67,7 +67,7 @@ impl KafkaConsumer {
         self.fit.partitions
     }
 
-    /// Whether there was such a topic when the group was joined, of [`Topic::MAY_BE_MISSING`].
+    /// Whether a topic of [`Topic::MAY_BE_MISSING`] existed when the group was joined.
     pub fn has(&self, topic: Topic) -> bool {
         self.fit.has(topic)
     }
@@ -86,7 +86,7 @@ impl KafkaConsumer {
                     // The record was fetched before the pause of an assignment took effect. A
                     // restoration seeks, so the record comes again.
                     let Some(next) = self.flowing.get_mut(&message.partition()) else { continue };
-                    // The client went back. An input that is delivered twice would be answered
+                    // The client has gone back. An input that is delivered twice would be answered
                     // twice.
                     if message.offset() < *next {
                         again += 1;

@@ -1,7 +1,7 @@
-//! A member of a group of its own, which commits what was passed on to others.
+//! A member of a separate group, which commits the records that were passed on.
 //!
-//! A group that has never committed begins at the ends that the topics have when it is opened, and commits
-//! them at once: what comes from then on is delivered, also if the process is killed before its first
+//! A group that has never committed begins at the present ends of the topics and commits them at
+//! once. All later records are then delivered, even if the process is killed before its first
 //! delivery.
 
 use std::collections::{BTreeMap, VecDeque};
@@ -22,20 +22,21 @@ use super::restore::OutsideGroup;
 use super::sweep::is_of_sweep;
 use super::{KafkaConfig, REQUEST_TIMEOUT, topics};
 
-/// Records of one poll at most.
+/// The most records of one poll.
 const MOST: usize = 500;
 
-/// Reads topics for who passes their records on.
+/// Reads topics for a caller that passes their records on.
 pub struct KafkaDelivery {
     config: KafkaConfig,
     client: ClosedInTime<BaseConsumer<OutsideGroup>>,
-    /// Records that came while the earlier ones were held.
+    /// Records that came while the caller delivered earlier ones.
     waiting: VecDeque<(Topic, Record)>,
-    /// What was polled and is not committed: the next offset of each partition.
+    /// The next offset of each partition that was polled and not committed since.
     polled: BTreeMap<(Topic, i32), i64>,
 }
 
-/// Joins the group of this name, which reads those of the topics that are there.
+/// Joins the group of this name, which reads the wanted topics. Leaves out those of
+/// [`Topic::MAY_BE_MISSING`] that do not exist.
 ///
 /// # Errors
 ///
@@ -102,13 +103,13 @@ fn begin<C: ConsumerContext>(client: &BaseConsumer<C>, names: &[&str]) -> Result
         return Ok(());
     }
     match client.commit(&ends, CommitMode::Sync) {
-        // A copy that is a member already has begun.
+        // Another member of the group has already begun.
         Err(error) if is_of_membership(&error) => Ok(()),
         done => done,
     }
 }
 
-/// Whether a commit was refused since the group's members have changed.
+/// Whether a commit was refused because the group's members have changed.
 fn is_of_membership(error: &KafkaError) -> bool {
     let code = error.rdkafka_error_code();
     matches!(

@@ -1,4 +1,4 @@
-//! What each error of the Kafka client leads to.
+//! Maps each error of the Kafka client to an action.
 //!
 //! | Error | Action | Result |
 //! |---|---|---|
@@ -95,7 +95,7 @@ pub(super) fn unanswered(
     LogError::Kafka { doing, source, fatal: false }
 }
 
-/// What to check if no broker answers. `why` has the words of librdkafka 2.12.
+/// Returns the remedy if no broker answers. `why` has the words of librdkafka 2.12.
 fn to_check(why: &str) -> &'static str {
     let says = |words: &[&str]| words.iter().any(|word| why.contains(word));
     match () {

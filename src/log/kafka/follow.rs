@@ -38,12 +38,13 @@ const TELL: Duration = Duration::from_secs(5);
 pub struct KafkaFollower {
     config: KafkaConfig,
     topic: Topic,
-    /// The time from which on it is read; `None`: from its oldest record.
+    /// Reads from the first record of this time on, in milliseconds since 1970; `None` reads from
+    /// the oldest record.
     since_ms: Option<i64>,
     client: ClosedInTime<BaseConsumer<Following>>,
     /// Learns from the broker why it refuses the credentials.
     watermarks: ClosedInTime<BaseConsumer<Membership>>,
-    /// Whether it reads to an end, and does not wait there for more.
+    /// Whether the caller reads to the present end and waits for no more records.
     is_brief: bool,
     /// The next offset of each partition.
     positions: BTreeMap<i32, i64>,
@@ -95,8 +96,8 @@ pub fn follow(config: &KafkaConfig, wanted: Topic) -> Result<KafkaFollower, LogE
     follow_since(config, wanted, None)
 }
 
-/// Follows a topic as [`follow`] does, but from the first record of this time on, in milliseconds since
-/// 1970.
+/// Follows a topic as [`follow`] does, but from the first record of this time on, in milliseconds
+/// since 1970.
 ///
 /// # Errors
 ///
@@ -109,7 +110,8 @@ pub fn follow_since(
     open(config, wanted, None, since_ms)
 }
 
-/// Follows one partition of a topic as [`follow_since`] does the whole, for who reads to its end.
+/// Follows one partition of a topic as [`follow_since`] follows all, for a caller that reads to its
+/// end.
 ///
 /// # Errors
 ///
@@ -160,7 +162,7 @@ fn open(
     })
 }
 
-/// The end of each partition of a topic: the offset that its next record will have.
+/// Returns the end of each partition of a topic: the offset that its next record will have.
 ///
 /// # Errors
 ///
@@ -296,7 +298,7 @@ impl KafkaFollower {
                 .map_err(|source| failed(&doing, source))?;
         }
         if self.since_ms.is_some() {
-            // No such record yet: from the end on.
+            // Without such a record, reading begins at the end.
             match self.client.offsets_for_times(list, SLICE) {
                 Ok(found) => list = found,
                 Err(source) => {

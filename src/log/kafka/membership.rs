@@ -25,9 +25,9 @@ pub(super) type MemberClient = ClosedInTime<BaseConsumer<Membership>>;
 pub(super) struct Membership {
     topic: String,
     state: Mutex<MembershipState>,
-    /// The process is leaving, so no revoked partition will be released.
+    /// Whether the process is leaving, so that no revoked partition will be released.
     leaving: AtomicBool,
-    /// The member must leave the group and join it again.
+    /// Whether the member must leave the group and join it again.
     must_join_again: AtomicBool,
     /// The message of a broker that refused the credentials.
     login_refused: Mutex<Option<String>>,
@@ -148,7 +148,7 @@ impl Membership {
         self.state().held.keys().copied().collect()
     }
 
-    /// The partitions of those positions whose generation is not the held one.
+    /// Returns the partitions of the positions whose generation is not the held one.
     pub(super) fn stale(&self, positions: &[Position]) -> Vec<i32> {
         let state = self.state();
         let mut stale: Vec<i32> = positions
@@ -163,12 +163,12 @@ impl Membership {
         stale
     }
 
-    /// Records what is committed of a partition.
+    /// Records the committed offset of a partition.
     pub(super) fn note_committed(&self, partition: i32, committed: CommittedOffset) {
         self.state().committed.insert(partition, committed);
     }
 
-    /// What is known to be committed of the positions' partitions.
+    /// Returns the known committed offsets of the positions' partitions.
     pub(super) fn committed(&self, positions: &[Position]) -> BTreeMap<i32, CommittedOffset> {
         let state = self.state();
         let known = |position: &Position| {
@@ -177,7 +177,7 @@ impl Membership {
         positions.iter().filter_map(known).collect()
     }
 
-    /// The membership and lag. `ends` has newer ends of some partitions.
+    /// Returns the membership and lag. `ends` has newer ends of some partitions.
     pub(super) fn standing(&self, ends: &BTreeMap<i32, i64>) -> Standing {
         let state = self.state();
         let held = state.statistics.read.iter().filter(|(at, _)| state.held.contains_key(at));
@@ -192,7 +192,7 @@ impl Membership {
         standing
     }
 
-    /// The partitions among the positions that were assigned to an earlier member id of ours.
+    /// Returns the positions' partitions that were assigned to an earlier member id of ours.
     pub(super) fn assigned_to_another(
         &self,
         identity: &Identity,

@@ -33,8 +33,9 @@ pub(super) const ABORT_SLICE: Duration = Duration::from_millis(20);
 /// reports were handled already.
 const EVENTS: usize = 16;
 
-/// A client that commits outcomes and positions. A thread of the client's own handles its events as
-/// they come: a poll never returns before its time is over, and its last millisecond is a busy wait.
+/// A client that commits outcomes and positions. The client's own thread handles its events as they
+/// come, because a poll never returns before its time is over and busy-waits in its last
+/// millisecond.
 pub(super) struct TransactionalClient {
     client: ClosedInTime<ThreadedProducer<Deliveries>>,
     consumer: Arc<MemberClient>,
@@ -49,7 +50,7 @@ pub(super) struct TransactionalClient {
 pub(super) struct Uncommitted {
     /// The error. After a fatal one, the client cannot be used any more.
     pub(super) error: LogError,
-    /// Whether the transaction may be visible all the same.
+    /// Whether the transaction may be visible nevertheless.
     pub(super) is_unknown: bool,
 }
 
@@ -60,7 +61,7 @@ struct Deliveries {
     delivered: Mutex<Delivered>,
     /// Wakes the committer when every report of its transaction was handled.
     reported: Condvar,
-    /// An established connection was lost.
+    /// Whether an established connection was lost.
     lost: AtomicBool,
 }
 
@@ -122,7 +123,7 @@ impl ProducerContext for Deliveries {
     }
 }
 
-/// Headers as the client takes them; `None` where there are none.
+/// Converts headers for the client; `None` if there are none.
 pub(super) fn kafka_headers(headers: &[Header]) -> Option<OwnedHeaders> {
     let begun = OwnedHeaders::new_with_capacity(headers.len());
     let filled = headers.iter().fold(begun, |filled, header| {

@@ -1,5 +1,5 @@
-//! Finding out what took effect of a transaction whose end a broker may have forgotten, and what
-//! must be committed again.
+//! Determines which parts of a transaction took effect, if a broker may have forgotten its end, and
+//! which must be committed again.
 //!
 //! Kafka acknowledges a commit when the transaction coordinator has stored it; only then it writes
 //! the end marker to each partition of the transaction. A broker that crashes in between finds the
@@ -33,7 +33,7 @@ pub(super) type Places = BTreeMap<(Topic, i32), i64>;
 /// A transaction whose commit was requested.
 pub(super) struct Sent {
     transaction: Transaction,
-    /// What was committed of its partitions before, as far as that is known.
+    /// The committed offsets of its partitions before it, as far as they are known.
     before: BTreeMap<i32, CommittedOffset>,
     /// The offsets of its records, for each time that it or its missing part was sent.
     places: Vec<Places>,
@@ -44,7 +44,7 @@ pub(super) struct Sent {
 /// The part of a transaction that did not take effect.
 #[derive(Default)]
 pub(super) struct Missing {
-    /// What must be committed again.
+    /// The transaction to commit again.
     pub(super) transaction: Transaction,
     /// Those of its positions whose partitions were held all along. The other partitions were lost
     /// meanwhile, and no member has committed anything for them since.

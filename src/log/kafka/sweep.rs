@@ -63,8 +63,8 @@ const STANDS: Duration = Duration::from_millis(500);
 /// The number of partitions on which this process found a forgotten transaction.
 static FOUND: AtomicU64 = AtomicU64::new(0);
 
-/// On how many partitions, since this process started, a sweep found a transaction open that the
-/// broker had forgotten.
+/// Returns the number of partitions on which a sweep of this process found an open transaction that
+/// the broker had forgotten.
 pub(super) fn found() -> u64 {
     FOUND.load(Ordering::Relaxed)
 }

@@ -35,7 +35,7 @@ const UNKNOWN: Duration = Duration::from_secs(3);
 pub(super) struct Fit {
     /// Partitions of every topic.
     pub(super) partitions: i32,
-    /// Which topics of outcomes are there, of those that may be missing.
+    /// Which of [`Topic::MAY_BE_MISSING`] exist.
     pub(super) there: [bool; Topic::MAY_BE_MISSING.len()],
     /// The largest record that some topic of outcomes accepts, in bytes; `None` if the broker does
     /// not say.
@@ -43,7 +43,7 @@ pub(super) struct Fit {
 }
 
 impl Fit {
-    /// Whether there is such a topic, if it may be missing.
+    /// Whether a topic that may be missing exists.
     pub(super) fn has(&self, topic: Topic) -> bool {
         let mut there = Topic::MAY_BE_MISSING.into_iter().zip(self.there);
         there.any(|(of, there)| of == topic && there)
@@ -67,7 +67,7 @@ pub(super) fn fit(
     let admin = admin(config)?;
     let missing: Vec<Topic> =
         found.iter().filter(|(_, found)| found.is_none()).map(|(topic, _)| *topic).collect();
-    // Without that, only those may be missing that are not needed.
+    // Without `create_topics`, only topics that are not needed may be missing.
     if config.create_topics && !missing.is_empty() {
         let partitions = found.values().flatten().next().map(|found| found.partitions);
         create(&admin, config, &missing, partitions.unwrap_or(config.create_partitions))?;
@@ -265,8 +265,8 @@ pub(super) fn find(
     }
 }
 
-/// An error of a connection that was queued meanwhile and is permanent, with its remedy. The
-/// consumer has not subscribed yet, so nothing else can come.
+/// Returns a permanent connection error that was queued meanwhile, with its remedy. The consumer
+/// has not subscribed yet, so nothing else can come.
 fn pending_error(client: &BaseConsumer<Membership>) -> Option<(KafkaError, &'static str)> {
     // A poll without a wait would return at a log line of the client.
     let until = Instant::now() + RETRY;

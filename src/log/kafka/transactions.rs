@@ -42,8 +42,9 @@ pub struct HeldBack {
     pub since_ms: Option<i64>,
 }
 
-/// Every partition of our topics that an open transaction holds back, by topic and partition. A
-/// process at work has a transaction open for milliseconds at a time, which may be included.
+/// Returns every partition of our topics that an open transaction holds back, by topic and
+/// partition. A process at work has a transaction open for milliseconds at a time, which may be
+/// included.
 ///
 /// # Errors
 ///

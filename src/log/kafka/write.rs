@@ -1,9 +1,9 @@
 //! A writer to a topic, idempotent, with acknowledgement by all in-sync replicas.
 //!
-//! Several processes may [`write()`] to the topic of knowledge, each record on its own. One process
-//! [`publish`]es views, and one [`redrive`]s dead letters: both write in transactions, and their
-//! transactional id fences the process before, so that two processes never overwrite each other's counts
-//! in turn, and no dead letter is sent again twice.
+//! Several processes may [`write()`] to the topic of knowledge, each record independently. One
+//! process [`publish`]es views, and one [`redrive`]s dead letters. Both write in transactions, and
+//! their transactional id fences the earlier process. Two processes therefore never overwrite each
+//! other's counts in turn, and no dead letter is sent again twice.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -124,8 +124,9 @@ pub fn publish(config: &KafkaConfig, topic: Topic) -> Result<KafkaWriter, LogErr
     Ok(writer)
 }
 
-/// Opens the topics of turns and of dead letters to write to both in transactions, under the
-/// group's id and `-redrive`. This fences the earlier holder of that id and aborts its open transactions.
+/// Opens the topics of turns and dead letters to write to both in transactions, under the group's
+/// id with `-redrive` appended. This fences the earlier holder of that id and aborts its open
+/// transactions.
 ///
 /// # Errors
 ///
@@ -235,7 +236,7 @@ impl KafkaWriter {
         self.failed(source)
     }
 
-    /// Queues a record, in the open transaction where this writer uses transactions.
+    /// Queues a record, in the open transaction if this writer uses transactions.
     fn send(
         &mut self,
         (topic, partition): (Topic, i32),

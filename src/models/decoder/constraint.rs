@@ -23,15 +23,15 @@ use super::vocabulary::DecoderVocabulary;
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct SchemaBounds {
-    /// Characters of a text whose schema has no `maxLength`, from 1.
+    /// Most characters of a text whose schema has no `maxLength`, from 1.
     #[schemars(range(min = 1))]
     pub text_characters: u32,
-    /// Items of a list whose schema has no `maxItems`, from 1. Objects have no properties but
-    /// those that their schema names; where it names none, this many.
+    /// Most items of a list whose schema has no `maxItems`, from 1. Objects have only the
+    /// properties that their schema names; if it names none, at most this many.
     #[schemars(range(min = 1))]
     pub items: u32,
-    /// Numbers go from minus this to this where their schema has no bound and their `format` says
-    /// nothing, from 1.
+    /// Numbers go from minus this to this if their schema has no bound and their `format` implies
+    /// none, from 1.
     #[schemars(range(min = 1))]
     pub numbers: u32,
 }

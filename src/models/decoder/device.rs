@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use super::KeyProblem;
 
-/// What computes the products of rows with weights.
+/// The device that computes the products of rows with weights.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum ProductsOn {

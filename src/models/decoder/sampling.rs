@@ -7,21 +7,21 @@ use serde::{Deserialize, Serialize};
 
 use super::KeyProblem;
 
-/// How tokens are chosen where a request's temperature is above 0; at 0 the likeliest one is. The
-/// penalty holds for both.
+/// How tokens are chosen if a request's temperature is above 0; at 0 the likeliest is chosen. The
+/// penalty applies to both.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct SamplingConfig {
-    /// The likeliest tokens that are drawn from; 0 for all.
+    /// Number of the likeliest tokens that are drawn from; 0 for all.
     pub top_k: u32,
     /// The likeliest tokens that together have this probability are drawn from, above 0 to 1.
     #[schemars(range(max = 1.0))]
     pub top_p: f32,
-    /// Tokens are not drawn with less than this share of the likeliest one's probability, 0 to 1.
+    /// The least share of the likeliest token's probability that a drawn token has, 0 to 1.
     #[schemars(range(min = 0.0, max = 1.0))]
     pub min_p: f32,
-    /// What positive logits of tokens that the answer already has are divided by, and negative
-    /// ones multiplied with, from 1, which is none (CTRL, Keskar et al. 2019).
+    /// Divisor of the positive logits, and factor of the negative ones, of tokens that the answer
+    /// already has, from 1, which is none (CTRL, Keskar et al. 2019).
     #[schemars(range(min = 1.0))]
     pub repetition_penalty: f32,
 }

@@ -1,5 +1,5 @@
-//! An answer's text while its tokens arrive. Stop strings cut it. A listener receives what is valid UTF-8
-//! and what no stop string can take back.
+//! Collects an answer's text while its tokens arrive. Stop strings cut it. A listener receives the
+//! part that is valid UTF-8 and that no stop string can take back.
 
 use turnstream_ports::model::Listener;
 

@@ -17,7 +17,7 @@ use super::ops::{Attended, attention, linear, norm};
 use super::reading::{SEGMENTS, Tokens, TurnTokens};
 use crate::static_table::StaticTable;
 
-/// What the encoder reads of a turn.
+/// The parts of a turn that the encoder reads.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
 #[serde(rename_all = "kebab-case")]
 pub enum Variant {

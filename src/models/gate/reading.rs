@@ -17,7 +17,7 @@ use unicode_segmentation::UnicodeSegmentation;
 use super::network::{NetworkShape, Variant};
 use crate::static_table::StaticTable;
 
-/// What a token is.
+/// The kind of tokens.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
 #[serde(rename_all = "kebab-case")]
 pub enum TokenKind {

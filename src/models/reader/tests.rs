@@ -2,7 +2,7 @@ use serde::Deserialize;
 
 use super::*;
 
-/// What PyTorch gives (`deploy/training/answers/reference.py`).
+/// PyTorch's outputs (`deploy/training/answers/reference.py`).
 #[derive(Deserialize)]
 struct Reference {
     sections: Vec<SectionTexts>,

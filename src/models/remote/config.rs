@@ -10,81 +10,82 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct RemoteConfig {
-    /// Where the server's interface begins, its version included, as `"http://127.0.0.1:8080/v1"`
-    /// or `"https://api.openai.com/v1"`. No name, password, query or fragment.
+    /// The base URL of the server's interface, with its version, such as
+    /// `"http://127.0.0.1:8080/v1"` or `"https://api.openai.com/v1"`. No name, password, query or
+    /// fragment.
     pub base_url: String,
     /// The model's name on the server. Some servers have only one and disregard it.
     pub model: String,
-    /// What is asked of the server: `chat` (messages), `completions` (a text that is continued, for
-    /// models without a chat template) or `embeddings`.
+    /// The kind of requests: `chat` (messages), `completions` (a text that is continued, for models
+    /// without a chat template) or `embeddings`.
     pub api: Api,
-    /// The name of the environment variable that holds the server's key; no key is sent where it is
-    /// not set. The key is read at start and is never shown.
+    /// The name of the environment variable that holds the server's key; if not set, no key is
+    /// sent. The key is read at start and is never shown.
     pub api_key_env: Option<String>,
     /// A file of certificates (PEM) to trust beside the system's, for a server whose certificate is
-    /// from an authority of one's own.
+    /// from a private authority.
     pub ca_file: Option<PathBuf>,
-    /// Requests that the server works on at once, from 1, those included that wait to be tried
-    /// again.
+    /// Requests that the server works on at once, from 1, including those that wait for another
+    /// attempt.
     #[schemars(range(min = 1))]
     pub max_concurrent: usize,
     /// Requests that may wait behind them, from 1. A stage that finds the queue full holds its turn
     /// and asks again.
     #[schemars(range(min = 1))]
     pub queue_requests: usize,
-    /// Requests a second at most, over 0, evenly spaced; each attempt is one. No limit where it is
-    /// not set.
+    /// Most requests a second, over 0, evenly spaced; each attempt is one. No limit if not set.
     #[schemars(range(min = 0.001))]
     pub requests_per_second: Option<f64>,
     /// Milliseconds that connecting may take, from 1.
     #[schemars(range(min = 1))]
     pub connect_timeout_ms: u64,
     /// Milliseconds from sending a request to the last byte of its answer, from 1, for each
-    /// attempt. The stage's `timeout_ms` bounds all attempts together: it gives the request up,
-    /// which is then cancelled.
+    /// attempt. The stage's `timeout_ms` bounds all attempts together: the stage then gives the
+    /// request up, which cancels it.
     #[schemars(range(min = 1))]
     pub answer_timeout_ms: u64,
     /// Milliseconds without a byte after which an answer that has begun is given up, from 1.
     #[schemars(range(min = 1))]
     pub idle_timeout_ms: u64,
-    /// Attempts in all, 1 to 20. What is tried again: no connection, no answer in time, an answer
-    /// that breaks off, and statuses 408, 425, 429 and 500 to 599 but 501.
+    /// Most attempts, 1 to 20. Retried are: no connection, no answer in time, an answer that breaks
+    /// off, and statuses 408, 425, 429 and 500 to 599 but 501.
     #[schemars(range(min = 1, max = 20))]
     pub attempts: u32,
     /// Milliseconds before the second attempt, from 1; doubles with each further one. A random time
     /// up to as much again is added.
     #[schemars(range(min = 1))]
     pub backoff_ms: u64,
-    /// Milliseconds between two attempts at most, before the random time is added. A server that
-    /// asks for longer (`Retry-After`) is not tried again.
+    /// Most milliseconds between two attempts, before the random time is added. A server that asks
+    /// for longer (`Retry-After`) is not tried again.
     #[schemars(range(min = 1))]
     pub backoff_max_ms: u64,
     /// Attempts in a row that find no working server, after which it is left alone and requests
-    /// fail at once; 0 to ask it for ever.
+    /// fail at once; 0 never leaves it alone.
     pub breaker_failures: u32,
-    /// Milliseconds that it is left alone, from 1. Then one request is let through, which decides.
+    /// Milliseconds that the server is left alone, from 1. Then one request is let through, which
+    /// decides.
     #[schemars(range(min = 1))]
     pub breaker_open_ms: u64,
-    /// How the server is told of the JSON Schema that an answer must follow.
+    /// How the server learns the JSON Schema that an answer must follow.
     pub schema_by: SchemaBy,
-    /// Whether the server is asked for the log-probabilities of the tokens it chose, the lowest of
-    /// which is the answer's confidence.
+    /// Whether the server is asked for the log-probabilities of the tokens it chose; the lowest is
+    /// the answer's confidence.
     pub log_probabilities: bool,
     /// When answers are streamed.
     pub stream: Streaming,
-    /// Bytes of an answer at most, as it comes over the network, from 1,024. With more it is broken
+    /// Most bytes of an answer, as it comes over the network, from 1,024. A longer one is broken
     /// off and is an error.
     #[schemars(range(min = 1024))]
     pub max_answer_bytes: usize,
-    /// Numbers in an embedding. Where it is not set, as many as the first one has.
+    /// Numbers in an embedding. If not set, as many as the first one has.
     #[schemars(range(min = 1))]
     pub dimensions: Option<usize>,
-    /// Texts in one request for embeddings, from 1.
+    /// Most texts in one request for embeddings, from 1.
     #[schemars(range(min = 1))]
     pub batch_texts: usize,
 }
 
-/// What is asked of a server.
+/// The kind of requests to a server.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Api {
@@ -108,12 +109,12 @@ impl Api {
     }
 }
 
-/// How a server is told of a JSON Schema. Every answer is checked here all the same.
+/// How a server learns a JSON Schema. Every answer is checked here all the same.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum SchemaBy {
-    /// `json_schema`, and where the server refuses that `json_object`, and where it refuses that
-    /// `prompt`; what it refused is remembered for the schema.
+    /// `json_schema`; if the server refuses that, `json_object`, and if it refuses that too,
+    /// `prompt`. What it refused is remembered for the schema.
     #[default]
     Auto,
     /// By `response_format` of type `json_schema`, strict: the server lets the model write nothing
@@ -129,10 +130,10 @@ pub enum SchemaBy {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Streaming {
-    /// Where somebody reads along.
+    /// If a listener reads along.
     #[default]
     Listened,
-    /// Always: a server that writes slowly is then told from one that hangs.
+    /// Always: this distinguishes a server that writes slowly from one that hangs.
     Always,
     /// Never.
     Never,

@@ -120,7 +120,7 @@ impl RemoteEmbedder {
     /// Checks the configuration, the key and the certificates without contacting the server.
     ///
     /// # Errors
-    /// What cannot be used.
+    /// One of them cannot be used.
     pub fn check(name: &str, config: &RemoteConfig) -> Result<(), StartError> {
         Self::server(name, config, RemoteMetrics::unread()).map(drop)
     }

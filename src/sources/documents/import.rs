@@ -392,7 +392,7 @@ fn titled(title: &str, headings: &[String]) -> String {
     parts.collect::<Vec<_>>().join(": ")
 }
 
-/// The text that is encoded for a chunk: its title, then what can be said of it, without mark-up.
+/// The text that is encoded for a chunk: its title, then its sentences, without mark-up.
 fn encoded_text(chunk: &ChunkRecord) -> String {
     let said = sentences(&chunk.text).join(" ");
     match chunk.title.as_str() {

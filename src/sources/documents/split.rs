@@ -2,7 +2,7 @@
 //! boundaries (headings and paragraphs, then sentences, then words) by text-splitter.
 //!
 //! A chunk of Markdown lies under one heading, which is its context and not a part of its text: a
-//! heading names what an answer is about, and is none.
+//! heading names what an answer is about, but is not an answer.
 
 use pulldown_cmark::{Event, HeadingLevel, Options, Parser, Tag, TagEnd};
 use text_splitter::{ChunkConfig, MarkdownSplitter, TextSplitter};
@@ -47,7 +47,7 @@ impl Splitter {
         };
         pieces.retain(|piece| !piece.text.trim().is_empty());
         if pieces.is_empty() {
-            // Headings alone are better than nothing.
+            // A document of headings alone has these as its chunks.
             pieces = self.markdown.chunks(text).map(under(Vec::new())).collect();
             pieces.retain(|piece| !piece.text.trim().is_empty());
         }

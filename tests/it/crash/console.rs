@@ -1,5 +1,6 @@
-//! Kafka's own console consumer at the topic of responses: a reader that is neither ours nor
-//! librdkafka's. Whatever it reads again, where a broker took its place in its group with it, counts once.
+//! Reads the topic of responses with Kafka's own console consumer, which is neither ours nor
+//! librdkafka's. A record counts once, even if the consumer reads it again because its position was
+//! lost with a broker.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{BufRead, BufReader};
@@ -21,7 +22,7 @@ pub(crate) struct Console {
     printed: Arc<Mutex<Printed>>,
 }
 
-/// Where each record that was printed lies, and whose response it is.
+/// The place of each printed record, and the id of its response.
 type Printed = BTreeSet<(String, String)>;
 
 fn lock(printed: &Mutex<Printed>) -> MutexGuard<'_, Printed> {
@@ -34,7 +35,7 @@ struct Named {
 }
 
 impl Console {
-    /// Begins to read.
+    /// Starts reading.
     pub(crate) fn start(broker: &Broker, topic: &str) -> Self {
         let mut process = broker
             .console_consumer(topic)
@@ -52,7 +53,7 @@ impl Console {
         // Ends with the process, whose output it reads.
         std::thread::spawn(move || {
             for line in output.lines().map_while(Result::ok) {
-                // Partition:0<tab>Offset:12<tab>and the record.
+                // Each line is `Partition:0<tab>Offset:12<tab>` and the record.
                 let at = line.rfind("\t{").unwrap_or_default();
                 let (place, record) = line.split_at(at);
                 let id = match serde_json::from_str::<Named>(record.trim_start()) {
@@ -65,7 +66,8 @@ impl Console {
         Self { process, kills: Afterwards::run(&kill), printed }
     }
 
-    /// Waits until it printed so many records, and gives how many there are of each response.
+    /// Waits until it has printed `records` records, and returns how many there are of each
+    /// response.
     pub(crate) fn finish(self, records: usize) -> BTreeMap<String, usize> {
         let since = Instant::now();
         loop {
@@ -88,7 +90,7 @@ impl Console {
 impl Drop for Console {
     fn drop(&mut self) {
         self.kills.forget();
-        // It has ended already, or ends now.
+        // Ignore the error: the process may have exited already.
         let _ = self.process.kill();
         let _ = self.process.wait();
     }

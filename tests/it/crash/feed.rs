@@ -1,5 +1,5 @@
-//! The sender of turns: a thread with a producer of its own that keeps a backlog in front of the
-//! engine, whoever is up.
+//! Sends turns: a thread with a producer of its own keeps a backlog in front of the engine,
+//! whichever processes are up.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -22,13 +22,14 @@ use crate::kafka::outcomes::Place;
 const BACKLOG: usize = 1_200;
 /// Inputs sent in a row.
 const CHUNK: usize = 40;
-/// How long the broker may take to have everything.
+/// How long the broker may take to acknowledge everything.
 const FLUSH: Duration = Duration::from_secs(60);
 
-/// What was sent, as a reader must find it, and why it cannot be served where it cannot.
+/// The sent records, as a reader must find them, each with the reason why it cannot be served, if
+/// any.
 pub(crate) type SentChange = BTreeMap<Place, (Read, Option<&'static str>)>;
 
-/// Counts records that the broker did not take.
+/// Counts records that the broker refused.
 #[derive(Clone, Default)]
 struct Refused(Arc<AtomicUsize>);
 
@@ -44,8 +45,8 @@ impl ProducerContext for Refused {
     }
 }
 
-/// Sends turns. It is the only one who does, in order and each once, so that it knows the offset
-/// of each.
+/// Sends turns. It is the only sender, and sends in order and each once, so that it knows the
+/// offset of each.
 pub(crate) struct Sender {
     service: &'static Service,
     script: TurnScript,
@@ -96,7 +97,7 @@ impl Sender {
         self.sent.insert((partition, offset), (read, unfit));
     }
 
-    /// Sends a turn on each partition, and gives their places.
+    /// Sends a turn on each partition, and returns their places.
     pub(crate) fn send_last_words(&mut self) -> Vec<Place> {
         let words = self.script.last_words();
         let send = |[release, written]: [Written; 2]| {
@@ -118,12 +119,12 @@ impl Sender {
         assert_eq!(self.refused.0.load(Ordering::Relaxed), 0, "inputs that the broker refused");
     }
 
-    /// How much was sent.
+    /// Returns the number of sent records.
     pub(crate) fn count(&self) -> usize {
         self.sent.len()
     }
 
-    /// What was sent.
+    /// Returns the sent records.
     pub(crate) fn sent(self) -> SentChange {
         self.sent
     }
@@ -136,7 +137,7 @@ pub(crate) struct Feed {
 }
 
 impl Feed {
-    /// Sends whenever fewer than [`BACKLOG`] inputs wait; `ended` counts those that do not.
+    /// Sends whenever fewer than [`BACKLOG`] inputs wait; `ended` counts those with an outcome.
     pub(crate) fn start(mut sender: Sender, ended: Arc<AtomicUsize>) -> Self {
         let stop = Arc::new(AtomicBool::new(false));
         let stopped = Arc::clone(&stop);
@@ -159,7 +160,7 @@ impl Feed {
         Self { stop, thread }
     }
 
-    /// Ends it.
+    /// Stops sending, and returns the sender.
     pub(crate) fn stop(self) -> Sender {
         self.stop.store(true, Ordering::Relaxed);
         self.thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))

@@ -1,4 +1,5 @@
-//! The processes of a service: two places in one consumer group, of which one or both are taken.
+//! Runs the processes of a service: two slots in one consumer group, of which one or both are
+//! taken.
 
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
@@ -12,7 +13,7 @@ use super::service::{PARTITIONS, Service};
 use crate::kafka::engine::Engine;
 use crate::static_members::MENDS;
 
-/// How long a group may take to agree, a dead member's session included.
+/// How long a group may take to agree, including the session of a dead member.
 const SETTLE: Duration = Duration::from_secs(60);
 const SIGTERM: i32 = 15;
 /// How long a clean stop may take.
@@ -25,11 +26,11 @@ pub(crate) struct Group {
     engines: [Option<Engine>; 2],
     folder: PathBuf,
     starts: usize,
-    /// How often one ended by itself.
+    /// How often a process ended by itself.
     gave_up: usize,
-    /// How often a partition's commit held finished offsets at a kill.
+    /// How many partitions' commits held finished offsets, over all kills.
     above: usize,
-    /// How often one left and joined again, since partitions were nobody's.
+    /// How often a process left and joined again because of orphaned partitions.
     mended: usize,
     /// Asks the broker about the group, and never joins it.
     admin: BaseConsumer,
@@ -39,7 +40,7 @@ impl Group {
     pub(crate) fn new(service: &'static Service, bootstrap: &str, folder: &Path) -> Self {
         let mut admin = ClientConfig::new();
         admin.set("bootstrap.servers", bootstrap).set("group.id", service.group());
-        // Offsets as they are, without waiting for the transactions of the dead.
+        // Read offsets as they are, without waiting for the transactions of dead processes.
         admin.set("isolation.level", "read_uncommitted");
         let admin = admin.create().expect("a client");
         Self {
@@ -55,12 +56,12 @@ impl Group {
         }
     }
 
-    /// The places that are taken.
+    /// Returns the taken slots.
     pub(crate) fn running(&self) -> Vec<usize> {
         (0..2).filter(|slot| self.engines[*slot].is_some()).collect()
     }
 
-    /// Starts a process in a place that is free.
+    /// Starts a process in a free slot.
     pub(crate) fn start(&mut self, slot: usize) {
         assert!(self.engines[slot].is_none(), "place {slot} is taken");
         self.starts += 1;
@@ -75,24 +76,24 @@ impl Group {
         self.above += self.count_above();
     }
 
-    /// How many partitions have a commit with finished offsets above its own.
+    /// Counts the partitions whose commit has finished offsets above its own.
     fn count_above(&self) -> usize {
         let mut list = TopicPartitionList::new();
         list.add_partition_range(self.service.turns, 0, PARTITIONS - 1);
         let committed = self.admin.committed_offsets(list, Duration::from_secs(10));
-        // It is only counted; a broker that does not answer is no failure.
+        // Only a count: a broker that does not answer is no failure.
         let Ok(committed) = committed else { return 0 };
-        // A version, and then the ranges.
+        // The metadata is a version, and then the ranges.
         let above = |metadata: &str| metadata.len() > 1;
         committed.elements().iter().filter(|element| above(element.metadata())).count()
     }
 
-    /// How often, at a kill, a partition stood below inputs that had their outcome already.
+    /// Returns how many partitions, over all kills, had a commit below inputs with an outcome.
     pub(crate) fn above(&self) -> usize {
         self.above
     }
 
-    /// Asks a process to leave. It does not count any more, and is given away.
+    /// Asks a process to leave. It no longer counts, and the caller owns it.
     pub(crate) fn ask_to_leave(&mut self, slot: usize) -> Leaver {
         let engine = self.take(slot);
         engine.ask_to_stop();
@@ -104,25 +105,25 @@ impl Group {
         self.ask_to_leave(slot).leave(self);
     }
 
-    /// Halts a process, or lets it go on.
+    /// Halts a process, or continues it.
     pub(crate) fn halt(&mut self, slot: usize, halt: bool) {
         let engine = self.engines[slot].as_ref().expect("a process in this place");
         engine.signal(if halt { "STOP" } else { "CONT" });
     }
 
-    /// How often a process began to give partitions away, as it says itself.
+    /// Returns how often a process began to give partitions away, by its log.
     pub(crate) fn given_away(&self, slot: usize) -> usize {
         let engine = self.engines[slot].as_ref().expect("a process in this place");
         engine.log().matches("revoked which").count()
     }
 
-    /// How often a process ended by itself.
+    /// Returns how often a process ended by itself.
     pub(crate) fn gave_up(&self) -> usize {
         self.gave_up
     }
 
-    /// How often, by those that have ended, a process left its group and joined again, since
-    /// partitions were nobody's.
+    /// Returns how often processes that have ended left their group and joined again because of
+    /// orphaned partitions.
     pub(crate) fn mended(&self) -> usize {
         self.mended
     }
@@ -133,9 +134,9 @@ impl Group {
         engine
     }
 
-    /// Starts every process again that has ended by itself, as whatever supervises it would: a
-    /// broker that does not answer for longer than a transaction may take costs a process its
-    /// transactional id, and then it has to end. Panics where that was a fault of its own.
+    /// Starts every process again that has ended by itself, as a supervisor would: a broker that
+    /// does not answer for longer than a transaction may take costs a process its transactional id,
+    /// and then it must end. Panics if a process ended by a fault of its own.
     pub(crate) fn supervise(&mut self) {
         for slot in 0..2 {
             let Some(status) = self.engines[slot].as_mut().and_then(Engine::status) else {
@@ -149,8 +150,9 @@ impl Group {
 
     fn note_end(&mut self, status: ExitStatus, engine: &Engine) {
         let log = engine.log_end();
-        // Whether a transaction took effect cannot be known, or it was halted for longer than one
-        // may take: 4 (fenced) and 5 (unavailable) are what a supervisor is told.
+        // Either the effect of a transaction cannot be known, or the process was halted for longer
+        // than one may take. It tells its supervisor so by the exit codes 4 (fenced) and 5
+        // (unavailable).
         let may = matches!(status.code(), Some(4 | 5));
         let name = self.service.name;
         assert!(may && !log.contains("panicked"), "{name}: ended by itself: {status}\n{log}");
@@ -158,13 +160,13 @@ impl Group {
         self.gave_up += 1;
     }
 
-    /// The ends of the logs of those that run.
+    /// Returns the ends of the logs of the running processes.
     pub(crate) fn log_ends(&self) -> String {
         let ends = self.engines.iter().flatten().map(Engine::log_end);
         ends.collect::<Vec<_>>().join("\n----\n")
     }
 
-    /// Waits until the broker says that the group is stable with those that run.
+    /// Waits until the broker reports the group as stable with the running processes.
     pub(crate) fn settle(&mut self) {
         let (wanted, since) = (self.running().len(), Instant::now());
         let name = self.service.group();
@@ -188,7 +190,7 @@ impl Group {
 pub(crate) struct Leaver(Engine);
 
 impl Leaver {
-    /// Kills it, unless it has ended already; whether it had not.
+    /// Kills it, unless it has ended already; returns whether it was killed.
     pub(crate) fn kill(mut self, group: &mut Group) -> bool {
         if self.0.status().is_none() {
             self.0.signal("KILL");
@@ -204,7 +206,7 @@ impl Leaver {
     /// Waits until it has ended.
     pub(crate) fn leave(mut self, group: &mut Group) {
         let status = self.0.ended(DRAIN);
-        // It may have been asked before it could listen.
+        // The signal may have come before the process could handle it.
         if !status.success() && status.signal() != Some(SIGTERM) {
             group.note_end(status, &self.0);
         }

@@ -1,5 +1,5 @@
-//! What is owed after every fault, worked out from what was sent and from nothing that the engine
-//! keeps to itself.
+//! Works out what is owed after every fault, from the sent records and from no internal state of
+//! the engine.
 
 use std::collections::BTreeMap;
 
@@ -12,7 +12,7 @@ use crate::kafka::histories::Histories;
 use crate::kafka::kcat::Read;
 use crate::kafka::outcomes::{Conservation, Ended, Outcome, Place, out_of_order, parse};
 
-/// What was found, as numbers.
+/// The findings, as numbers.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Verdict {
     pub(crate) inputs: usize,
@@ -28,7 +28,7 @@ pub(crate) struct Verdict {
     pub(crate) evictions: u64,
 }
 
-/// Counts what is lost, doubled, unknown and out of order, naming the first of each.
+/// Counts what is lost, doubled, unknown and out of order, and names the first of each.
 pub(crate) fn count(service: &Service, sent: &SentChange, found: &Found) -> Verdict {
     let ended = || found.outcomes.iter().flat_map(|(_, ended)| ended);
     let conservation = Conservation::of(sent.keys().copied(), ended().map(|ended| ended.place));
@@ -67,8 +67,7 @@ pub(crate) fn count(service: &Service, sent: &SentChange, found: &Found) -> Verd
     }
 }
 
-/// Holds every payload and the histories against what was sent. Panics at the first that is not
-/// as it has to be.
+/// Compares every payload and the histories with what was sent. Panics at the first mismatch.
 pub(crate) fn check(service: &Service, sent: &SentChange, found: &Found, verdict: &mut Verdict) {
     let Verdict { lost, doubled, unknown, out_of_order, .. } = *verdict;
     assert_eq!(
@@ -93,7 +92,7 @@ pub(crate) fn check(service: &Service, sent: &SentChange, found: &Found, verdict
     (verdict.entries, verdict.evictions) = histories.sizes();
 }
 
-/// An outcome is of the right kind, in the right place, and carries what its input had.
+/// Checks that an outcome is of the right kind, in the right place, and carries what its input had.
 fn check_payload(ended: &Ended, input: &Read, unfit: Option<&str>) {
     let Ended { place, read, outcome } = ended;
     assert_eq!(place.0, read.partition, "{place:?}: an outcome is on its input's partition number");
@@ -131,7 +130,7 @@ fn check_payload(ended: &Ended, input: &Read, unfit: Option<&str>) {
     assert!(expected.is_none_or(|expected| expected == metadata), "{place:?}: {metadata:?}");
 }
 
-/// Turns that came after all faults were answered.
+/// Checks that turns that came after all faults were answered.
 pub(crate) fn check_last_words(places: &[Place], found: &Found) {
     for place in places {
         let mut ended = found.outcomes.iter().flat_map(|(_, ended)| ended);

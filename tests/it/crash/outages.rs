@@ -1,9 +1,9 @@
-//! Three brokers that go one after the other, as in a rolling restart and as in crashes, under two
-//! processes of `turnstream run`.
+//! Tests three brokers that go away one after the other, as in a rolling restart and as in crashes,
+//! under two processes of `turnstream run`.
 //!
-//! No process may end: what it lost it makes anew in place, and nothing is lost or doubled. The gaps
-//! between outcomes are printed, and asserted by nobody. `cargo test` affords two outages; the whole
-//! plan stops each broker by SIGTERM and then kills each:
+//! No process may end: it recreates in place what it lost, and nothing is lost or doubled. The test
+//! prints the gaps between outcomes and asserts none. `cargo test` runs two outages; the whole plan
+//! stops each broker by SIGTERM and then kills each:
 //!
 //! ```sh
 //! TURNSTREAM_CRASH_OUTAGES=6 cargo test --test it crash::outages -- --nocapture
@@ -63,7 +63,7 @@ fn brokers_that_go_one_after_the_other_end_no_process() {
     assert_eq!(tally.gave_up, 0, "processes that ended by themselves");
 }
 
-/// Watches how long nothing ended, at most.
+/// Watches the longest time without an outcome.
 struct Pace {
     longest_ms: Arc<AtomicUsize>,
     stop: Arc<AtomicBool>,
@@ -88,7 +88,7 @@ impl Pace {
         Self { longest_ms, stop, thread }
     }
 
-    /// The longest gap since this was called last.
+    /// Returns the longest gap since the last call.
     fn take_longest(&self) -> Duration {
         Duration::from_millis(self.longest_ms.swap(0, Ordering::Relaxed) as u64)
     }

@@ -1,4 +1,4 @@
-//! What the crash test is asked for, and the crashes that follow from it.
+//! Reads the request to the crash test, and plans the crashes that follow from it.
 
 use std::time::Duration;
 
@@ -6,28 +6,28 @@ use super::random::Random;
 
 const SEED: u64 = 20_261_121;
 
-/// How many kills, and by which seed.
+/// The number of kills, and the seed.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Asked {
-    /// The variable of the environment that says how many.
+    /// The environment variable that sets the number.
     variable: &'static str,
     pub(crate) kills: usize,
     pub(crate) seed: u64,
 }
 
 impl Asked {
-    /// Kills of processes: `TURNSTREAM_CRASH_KILLS`, where nobody asks for more what `cargo test` can
-    /// afford.
+    /// Reads the kills of processes from `TURNSTREAM_CRASH_KILLS`; by default as many as
+    /// `cargo test` can afford.
     pub(crate) fn of_processes() -> Self {
         Self::from_environment("TURNSTREAM_CRASH_KILLS", 5)
     }
 
-    /// Kills of the broker, likewise: `TURNSTREAM_CRASH_BROKER_KILLS`.
+    /// Reads the kills of the broker, likewise, from `TURNSTREAM_CRASH_BROKER_KILLS`.
     pub(crate) fn of_the_broker() -> Self {
         Self::from_environment("TURNSTREAM_CRASH_BROKER_KILLS", 1)
     }
 
-    /// Brokers of three that go: `TURNSTREAM_CRASH_OUTAGES`.
+    /// Reads the outages of three brokers from `TURNSTREAM_CRASH_OUTAGES`.
     pub(crate) fn of_three_brokers() -> Self {
         Self::from_environment("TURNSTREAM_CRASH_OUTAGES", 2)
     }
@@ -46,7 +46,7 @@ impl Asked {
         }
     }
 
-    /// The command that asks for this again.
+    /// Returns the command that asks for this again.
     pub(crate) fn command(self) -> String {
         let Self { variable, kills, seed } = self;
         let tests = match variable {
@@ -61,30 +61,30 @@ impl Asked {
     }
 }
 
-/// Who runs when a process is killed.
+/// The situation in which a process is killed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Kind {
-    /// It is alone.
+    /// It runs alone.
     Alone,
-    /// Another shares the group with it.
+    /// Another process shares the group with it.
     Together,
-    /// A second is joining: it, or the first.
+    /// A second process is joining: it is killed, or the first one.
     AtJoin,
-    /// One was asked to leave: it, or the one that stays.
+    /// One process was asked to leave: it is killed, or the one that stays.
     AtLeave,
-    /// It is the broker, with two processes that share the group, or one and one that joins.
+    /// The broker is killed, under two processes that share the group, or one and one that joins.
     Broker,
 }
 
-/// All those of a process.
+/// All kinds that kill a process.
 pub(crate) const KINDS: [Kind; 4] = [Kind::Alone, Kind::Together, Kind::AtJoin, Kind::AtLeave];
 
-/// When it is killed.
+/// The moment of the kill.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Moment {
-    /// So many outcomes after the situation came about, and a little later.
+    /// This many outcomes after the situation came about, and a little later.
     Outcomes(usize, Duration),
-    /// So long after it came about: perhaps before anything was restored.
+    /// This long after it came about: perhaps before anything was restored.
     Time(Duration),
 }
 
@@ -93,20 +93,20 @@ pub(crate) enum Moment {
 pub(crate) struct Crash {
     pub(crate) kind: Kind,
     pub(crate) moment: Moment,
-    /// Of two, the one that came (or asked to leave) first.
+    /// Whether, of two, the one is hit that came (or was asked to leave) first.
     pub(crate) first: bool,
-    /// Which of two is asked to leave.
+    /// Which of two is asked to leave: the second if set.
     pub(crate) leaver: bool,
-    /// How long until it is started again.
+    /// The time until it is started again.
     pub(crate) away: Duration,
-    /// Before that one of two is halted for so long, and then goes on: it is robbed of its
-    /// partitions, and perhaps of its transaction, without a notion of it. Where the first of
-    /// them is, it is in the middle of giving partitions to the second.
+    /// Before that, one of two is halted for this long, and then goes on: it loses its partitions,
+    /// and perhaps its transaction, without noticing. The first of them is halted while it is
+    /// giving partitions to the second.
     pub(crate) halt: Option<Duration>,
 }
 
-/// The crashes of a service: every kind as often as any other, in a random order. The first
-/// round begins with the kind of number `begin`, so that short runs of several services see all;
+/// Plans the crashes of a service: every kind as often as any other, in a random order. The first
+/// round begins with the kind number `begin`, so that short runs of several services cover all;
 /// with `halts` the first crash begins with a halt.
 pub(crate) fn crashes(count: usize, begin: usize, halts: bool, random: &mut Random) -> Vec<Crash> {
     let mut kinds = Vec::with_capacity(count);
@@ -126,8 +126,8 @@ pub(crate) fn crashes(count: usize, begin: usize, halts: bool, random: &mut Rand
     crashes
 }
 
-/// Crashes of the broker. A transaction that is open then is given up in any case: the broker
-/// waits for its own dead session at its start, for longer than one may take.
+/// Plans crashes of the broker. A transaction that is open then is lost in any case: at its start
+/// the broker waits for its own dead session, for longer than a transaction may take.
 pub(crate) fn of_the_broker(count: usize, random: &mut Random) -> Vec<Crash> {
     let crash = |_| Crash {
         away: Duration::from_millis(random.below(8_000) as u64),
@@ -147,8 +147,8 @@ fn crash(kind: Kind, random: &mut Random) -> Crash {
         Kind::Alone | Kind::Together | Kind::AtJoin | Kind::Broker => Moment::Time(long),
         Kind::AtLeave => Moment::Time(short),
     };
-    // Now and then it stays away until others own its partitions, and the transaction that it
-    // left open has expired.
+    // Sometimes it stays away until others own its partitions, and the transaction that it left
+    // open has expired.
     let away = if random.percent(15) { away + Duration::from_secs(8) } else { away };
     let (first, leaver) = (random.percent(50), random.percent(50));
     // From a little longer than a session to a little longer than a transaction may take.

@@ -1,4 +1,4 @@
-//! Chance that can be had again: every choice of the crash test comes from one seed.
+//! Draws reproducible random numbers: every choice of the crash test comes from one seed.
 
 /// SplitMix64 (Steele, Lea and Flood 2014): small, and good enough to pick moments and turns.
 #[derive(Clone, Debug)]
@@ -9,7 +9,7 @@ impl Random {
         Self(seed)
     }
 
-    /// A source of its own, so that what one thread draws does not depend on another.
+    /// Returns a generator of its own, so that the draws of one thread do not depend on another.
     pub(crate) fn split(&mut self) -> Self {
         Self(self.next())
     }
@@ -21,17 +21,17 @@ impl Random {
         mixed ^ (mixed >> 31)
     }
 
-    /// A number below `end`, which is not 0.
+    /// Returns a number below `end`, which is not 0.
     pub(crate) fn below(&mut self, end: usize) -> usize {
         (self.next() % end as u64) as usize
     }
 
-    /// Whether something happens that happens so many times in a hundred.
+    /// Whether an event happens that has a probability of `share` percent.
     pub(crate) fn percent(&mut self, share: usize) -> bool {
         self.below(100) < share
     }
 
-    /// One of them; there is at least one.
+    /// Returns one of them; there is at least one.
     pub(crate) fn pick<'a, T>(&mut self, of: &'a [T]) -> &'a T {
         &of[self.below(of.len())]
     }

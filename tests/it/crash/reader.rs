@@ -1,4 +1,5 @@
-//! Independent readers: a consumer per topic, outside any group, which reads all along.
+//! Reads topics independently of the engine: one consumer per topic, outside any group, which reads
+//! all along.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -18,17 +19,17 @@ use crate::kafka::histories::Changelog;
 use crate::kafka::kcat::Read;
 use crate::kafka::outcomes::{Ended, OUTCOMES, Outcome, Place, TRACES, complete};
 
-/// How long the last records may take to come.
+/// How long the last records may take to arrive.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// What a reader may see.
+/// The records that a reader sees.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Isolation {
     Committed,
     Uncommitted,
 }
 
-/// Reads a topic from its beginning, and once `stop` is set to the end that it has then.
+/// Reads a topic from its beginning and, once `stop` is set, to the end that it has then.
 pub(crate) fn read(
     (bootstrap, topic, isolation): (&str, &str, Isolation),
     stop: &AtomicBool,
@@ -36,7 +37,7 @@ pub(crate) fn read(
 ) {
     let consumer: BaseConsumer = ClientConfig::new()
         .set("bootstrap.servers", bootstrap)
-        // Asked for by the client; it joins no group and commits nothing.
+        // The client requires a group id; it joins no group and commits nothing.
         .set("group.id", "reader")
         .set("enable.auto.commit", "false")
         .set("enable.partition.eof", "true")
@@ -60,8 +61,8 @@ pub(crate) fn read(
         consumer.assign(&list).expect("assigned");
     };
     assign(&next);
-    // Ends that were reported before we were to stop are of no use: assigned anew, they are
-    // reported anew.
+    // Ends that were reported before `stop` was set are useless; a new assignment reports them
+    // anew.
     let (mut last, mut since) = (None::<BTreeSet<i32>>, Instant::now());
     while last.as_ref().is_none_or(|ends| ends.len() < next.len()) {
         if last.is_none() && stop.load(Ordering::Acquire) {
@@ -81,7 +82,7 @@ pub(crate) fn read(
                     ends.insert(partition);
                 });
             }
-            // The client mends what can be mended; what cannot never comes to an end.
+            // The client recovers from what it can; otherwise the end never comes.
             Some(Err(_)) | None => {}
         }
         assert!(last.is_none() || since.elapsed() < PATIENCE, "{topic} has no end: {next:?}");
@@ -101,7 +102,7 @@ fn copy(message: &BorrowedMessage<'_>) -> Read {
     }
 }
 
-/// Inputs that have an outcome, as they come.
+/// The inputs that have an outcome, as they come.
 #[derive(Clone, Default)]
 pub(crate) struct Progress {
     places: Arc<Mutex<BTreeSet<Place>>>,
@@ -115,18 +116,18 @@ impl Progress {
         self.count.store(places.len(), Ordering::Relaxed);
     }
 
-    /// How many there are; each counts once.
+    /// Returns how many there are; each counts once.
     pub(crate) fn count(&self) -> usize {
         self.count.load(Ordering::Relaxed)
     }
 
-    /// The counter itself.
+    /// Returns the counter itself.
     pub(crate) fn counter(&self) -> Arc<AtomicUsize> {
         Arc::clone(&self.count)
     }
 }
 
-/// Readers of committed records, one to each topic of a service.
+/// Readers of committed records, one for each topic of a service.
 pub(crate) struct Readers {
     stop: Arc<AtomicBool>,
     inputs: JoinHandle<Vec<Read>>,
@@ -136,17 +137,17 @@ pub(crate) struct Readers {
     conversations: JoinHandle<ConversationsTopic>,
 }
 
-/// What they read.
+/// The records that they read.
 pub(crate) struct Found {
     pub(crate) inputs: Vec<Read>,
-    /// Per topic, in the order within its partitions.
+    /// By topic, in the order within its partitions.
     pub(crate) outcomes: Vec<(&'static str, Vec<Ended>)>,
     pub(crate) history: Changelog,
     pub(crate) conversations: ConversationsTopic,
 }
 
 impl Readers {
-    /// Begins to read.
+    /// Starts reading.
     pub(crate) fn start(
         service: &'static Service,
         bootstrap: &str,
@@ -184,7 +185,7 @@ impl Readers {
         Self { stop, inputs, outcomes: outcomes.into(), traces, history, conversations }
     }
 
-    /// Panics where one of them found something that cannot be.
+    /// Panics if one of them found something impossible.
     pub(crate) fn assert_reading(&self) {
         let of_outcomes = self.outcomes.iter().any(|(_, reader)| reader.is_finished());
         let ended = of_outcomes
@@ -195,7 +196,7 @@ impl Readers {
         assert!(!ended, "a reader ended; above is why");
     }
 
-    /// Reads on to the end. Nobody may write any more.
+    /// Reads on to the end. No process may write any more.
     pub(crate) fn finish(self) -> Found {
         self.stop.store(true, Ordering::Release);
         let outcomes = self.outcomes.into_iter();
@@ -229,7 +230,7 @@ fn follow<T: Send + 'static>(
     })
 }
 
-/// Lets go of what no check needs; there may be hundreds of thousands.
+/// Drops what no check needs; there may be hundreds of thousands of outcomes.
 fn slim(mut ended: Ended) -> Ended {
     if let Outcome::Response(response) = &mut ended.outcome {
         response.evidence.retain(|evidence| evidence.selected);

@@ -1,4 +1,4 @@
-//! The two services that are crashed: how each is set, and what its topics are called.
+//! Defines the two services under test: the configuration of each, and the names of its topics.
 
 use std::path::{Path, PathBuf};
 
@@ -6,25 +6,24 @@ use crate::kafka::histories::Rules;
 
 /// Partitions of every topic.
 pub(crate) const PARTITIONS: i32 = 4;
-/// Entries of a history at most: few, so that long talks push some out.
+/// The most entries of a history: few, so that long conversations evict some.
 const MAX_ENTRIES: usize = 10;
 
 /// A configuration under test, with topics and a group of its own.
 #[derive(Debug)]
 pub(crate) struct Service {
     pub(crate) name: &'static str,
-    /// Before the name of each topic.
+    /// The prefix of each topic's name.
     pub(crate) prefix: &'static str,
-    /// The topic of turns with that.
+    /// The name of the topic of turns, with the prefix.
     pub(crate) turns: &'static str,
-    /// Whether a scope is a user, else a conversation.
+    /// Whether a scope is a user; otherwise it is a conversation.
     pub(crate) by_user: bool,
-    /// Whether each process keeps its place in the group while it is down.
+    /// Whether each process keeps its place in the group while it is down, as a static member.
     pub(crate) keeps_place: bool,
 }
 
-/// Conversations, and members that are forgotten when their session ends; users, and members that
-/// keep their place.
+/// Scopes by conversation with dynamic members; scopes by user with static members.
 pub(crate) const SERVICES: [Service; 2] = [
     Service {
         name: "conversations",
@@ -43,12 +42,12 @@ pub(crate) const SERVICES: [Service; 2] = [
 ];
 
 impl Service {
-    /// The name of a topic on the broker.
+    /// Returns the name of a topic on the broker.
     pub(crate) fn topic(&self, plain: &str) -> String {
         format!("{}{plain}", self.prefix)
     }
 
-    /// The consumer group.
+    /// Returns the consumer group.
     pub(crate) fn group(&self) -> String {
         format!("crash-{}", self.name)
     }
@@ -58,12 +57,12 @@ impl Service {
     }
 
     /// Writes the configuration of one of its processes. Transactions are small and follow each
-    /// other at once, so that many a kill falls into one. A session is as short as a busy machine
+    /// other at once, so that many kills fall into one. A session is as short as a busy machine
     /// allows; a dead process holds readers back for less than ten seconds.
     pub(crate) fn write_config(&self, bootstrap: &str, slot: usize, folder: &Path) -> PathBuf {
         let group = self.group();
         let scope = if self.by_user { "user" } else { "conversation" };
-        // What a script says without a pause is one utterance to one of the two.
+        // In one of the two services, turns that a script sends without a pause are one utterance.
         let burst_ms = if self.by_user { 3 } else { 0 };
         let place = if self.keeps_place { format!("{group}-{slot}") } else { String::new() };
         let topics: Vec<String> =

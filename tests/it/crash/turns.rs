@@ -1,6 +1,6 @@
-//! What is said while processes crash: an endless script of many conversations at once. Users,
-//! human agents who talk over the bot, take conversations over and release them, echoes of responses that were seen, repeated ids, and
-//! records that no engine can serve.
+//! Writes what is said while processes crash: an endless script of many conversations at once, with
+//! users, human agents who talk over the bot, take conversations over and release them, echoes of
+//! responses that were seen, repeated ids, and records that no engine can serve.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -13,26 +13,26 @@ use crate::kafka::workload::{AGENT_SAYINGS, MOODS, SAYINGS, invalid, say};
 
 /// Scopes that talk at the same time.
 const OPEN: usize = 48;
-/// Turns of a scope: few, or a talk that its history cannot hold.
+/// Turns of a scope: few, or more than its history can hold.
 const LENGTHS: [usize; 4] = [6, 20, 40, 90];
-/// Turns that one scope may send in a row, so that they wait for each other.
+/// The most turns that one scope may send in a row, so that they wait for each other.
 const BURST: usize = 6;
-/// `traceparent` of every third record.
+/// The `traceparent` of every third record.
 pub(crate) const TRACEPARENT: &str = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
 
-/// A record to be sent.
+/// A record to send.
 #[derive(Clone, Debug)]
 pub(crate) struct Written {
     pub(crate) partition: i32,
     pub(crate) key: Vec<u8>,
-    /// `None` is a tombstone.
+    /// `None` for a tombstone.
     pub(crate) value: Option<Vec<u8>>,
     pub(crate) traced: bool,
-    /// Why it cannot be served: part of the reason that its dead letter gives.
+    /// Why it cannot be served: part of the reason in its dead letter.
     pub(crate) unfit: Option<&'static str>,
 }
 
-/// The latest response of each scope that nobody echoed yet, as a reader saw it.
+/// The latest response of each scope that no turn has echoed yet, as a reader saw it.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Answered(Arc<Mutex<BTreeMap<String, (String, String)>>>);
 
@@ -60,7 +60,7 @@ struct Talk {
     agent_ids: Vec<String>,
 }
 
-/// Draws what is said next.
+/// Draws the next turns.
 pub(crate) struct TurnScript {
     service: &'static Service,
     random: Random,
@@ -84,7 +84,7 @@ impl TurnScript {
         Self { service, random, answered, open, begun, burst, spoilt }
     }
 
-    /// The next record.
+    /// Returns the next record.
     pub(crate) fn next(&mut self, now_ms: i64) -> Written {
         while self.open.len() < OPEN {
             let left = *self.random.pick(&LENGTHS);
@@ -105,10 +105,10 @@ impl TurnScript {
         written
     }
 
-    /// A release and one user turn more on each partition, of talks with a history.
+    /// Returns a release and one more user turn on each partition, of conversations with a history.
     pub(crate) fn last_words(&self) -> Vec<[Written; 2]> {
         let turn = |partition: i32| {
-            // Among the first to talk.
+            // One of the first to talk.
             let number = usize::try_from(partition + PARTITIONS).expect("from 0");
             let mut talk = Talk::new(number, 1);
             let text = "And what else could one do with it?";
@@ -144,7 +144,7 @@ impl TurnScript {
             14..18 => talk.agent_turn(service, &agent),
             18..20 => {
                 let mut turn = talk.agent_turn(service, &agent);
-                // Another bot's: to us it is an agent.
+                // The response id of another bot, which to us is an agent.
                 turn["response_id"] = json!(format!("elsewhere-0-{seed}"));
                 turn
             }
@@ -172,7 +172,7 @@ impl TurnScript {
             _ => talk.turn(service, "user", &user),
         };
         if seed % 3 == 0 {
-            // Not always in order, as senders' clocks are.
+            // Not always in order, like the clocks of senders.
             turn["timestamp"] = json!(now_ms - (seed % 1_000) as i64);
         }
         talk.written(service, Some(turn.to_string().into_bytes()), None)
@@ -184,7 +184,7 @@ impl Talk {
         Self { number, left, said: 0, ids: Vec::new(), agent_ids: Vec::new() }
     }
 
-    /// The scope, which is the records' key too.
+    /// Returns the scope, which is also the records' key.
     fn name(&self, service: &Service) -> String {
         format!("{}-{:05}", if service.by_user { "user" } else { "talk" }, self.number)
     }
@@ -205,7 +205,7 @@ impl Talk {
         turn
     }
 
-    /// A takeover or a release by a record.
+    /// Returns a record that takes over or releases.
     fn directive(&mut self, service: &Service, kind: &str) -> Value {
         let mut turn = self.turn(service, "system", "");
         let fields = turn.as_object_mut().expect("an object");
@@ -225,7 +225,7 @@ impl Talk {
             "mood": MOODS[self.said % MOODS.len()],
         });
         if service.by_user {
-            // Several conversations of one user are one sequence.
+            // Several conversations of one user form one sequence.
             turn["user_id"] = json!(name);
             turn["conversation_id"] = json!(format!("{name}.{}", self.said % 3));
         } else {

@@ -1,4 +1,4 @@
-//! What has to hold of the topics once everything ended.
+//! Checks what must hold of the topics once everything has ended.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -13,13 +13,13 @@ use super::outcomes::{
 use super::workload::Invalid;
 use crate::broker::Broker;
 
-/// Responses that are validated against the published schema.
+/// The number of responses that are validated against the published schema.
 const VALIDATED: usize = 200;
 
 /// Every topic as kcat reads it.
 pub(crate) struct Outputs {
     inputs: BTreeMap<Place, Read>,
-    /// Per topic, in the order within its partitions.
+    /// By topic, in the order within its partitions.
     outcomes: Vec<(&'static str, Vec<Ended>)>,
     history: Vec<Read>,
     conversations: Vec<Read>,
@@ -44,13 +44,13 @@ impl Outputs {
         }
     }
 
-    /// The partition of a conversation's turns.
+    /// Returns the partition of a conversation's turns.
     pub(crate) fn partition_of(&self, conversation: &str) -> Option<i32> {
         let keyed = |read: &&Read| read.key.as_deref() == Some(conversation.as_bytes());
         self.inputs.values().find(keyed).map(|read| read.partition)
     }
 
-    /// Everything that has to hold.
+    /// Checks everything that must hold.
     pub(crate) fn check(&self, invalid: &[Invalid], turns: usize, unfit: usize) {
         assert_eq!(self.inputs.len(), turns + unfit, "records on the topic of turns");
         self.check_conservation();
@@ -70,12 +70,12 @@ impl Outputs {
         assert!(changes > 300, "only {changes} changes of hands");
     }
 
-    /// Every outcome with its input's place.
+    /// Returns every outcome with its input's place.
     pub(crate) fn all(&self) -> impl Iterator<Item = &Ended> {
         self.outcomes.iter().flat_map(|(_, ended)| ended)
     }
 
-    /// Each input has exactly one outcome, on the partition of its number.
+    /// Checks that each input has exactly one outcome, on the partition of its number.
     fn check_conservation(&self) {
         for Ended { place, read, .. } in self.all() {
             assert_eq!(place.0, read.partition, "an outcome is on its input's partition number");
@@ -87,7 +87,7 @@ impl Outputs {
         assert!(found.unknown.is_empty(), "outcomes of inputs that never were: {found:?}");
     }
 
-    /// In each topic the outcomes of a conversation stand in the order of its inputs.
+    /// Checks that in each topic the outcomes of a conversation are in the order of its inputs.
     fn check_order(&self) {
         for (topic, ended) in &self.outcomes {
             let wrong = out_of_order(ended.iter(), Outcome::conversation);
@@ -95,7 +95,8 @@ impl Outputs {
         }
     }
 
-    /// Exactly the unfit inputs are dead letters: bytes and key as they came, and the reason.
+    /// Checks that exactly the unfit inputs are dead letters: bytes and key as they came, and the
+    /// reason.
     fn check_dead_letters(&self, invalid: &[Invalid], unfit: usize) {
         let reasons: BTreeMap<_, _> = invalid
             .iter()
@@ -124,7 +125,7 @@ impl Outputs {
         assert_eq!(letters, unfit);
     }
 
-    /// Headers, keys, metadata and unknown fields are on every outcome as they came.
+    /// Checks that headers, keys, metadata and unknown fields are on every outcome as they came.
     fn check_carried(&self) {
         let mut traced = BTreeSet::new();
         for Ended { place, read, outcome } in self.all() {
@@ -148,7 +149,8 @@ impl Outputs {
         assert_eq!(traced, everywhere, "outcomes with a header to carry");
     }
 
-    /// Responses answer user turns from earlier turns of their conversation, and are as published.
+    /// Checks that responses answer user turns from earlier turns of their conversation, and are as
+    /// published.
     fn check_records(&self) {
         let schema = turnstream_schemas::published::find("response").expect("it is published");
         let schema = serde_json::from_str(&schema.text()).expect("JSON");
@@ -183,7 +185,7 @@ impl Outputs {
         assert!(remembered > 5_000, "only {remembered} responses recall anything");
     }
 
-    /// The first offset of every turn id of a conversation.
+    /// Returns the first offset of every turn id of a conversation.
     fn offsets_of_turns(&self) -> BTreeMap<(&str, &str), i64> {
         let mut offsets = BTreeMap::new();
         for Ended { place: (_, offset), outcome, .. } in self.all() {
@@ -195,7 +197,8 @@ impl Outputs {
         offsets
     }
 
-    /// What came since `before`: answers to the late turns and nothing else, each with history.
+    /// Checks what came since `before`: answers to the late turns and nothing else, each with
+    /// history.
     pub(crate) fn check_late(&self, before: &Self, late: usize) {
         let at = |ended: &Ended| (ended.outcome.name(), ended.read.partition, ended.read.offset);
         let old: BTreeSet<_> = before.all().map(at).collect();
@@ -208,7 +211,7 @@ impl Outputs {
         }
     }
 
-    /// Prints, for whoever reads the output, how fast it went by the broker's clock.
+    /// Prints the rate by the broker's clock, for people who read the output.
     pub(crate) fn print_rate(&self) {
         let came = self.inputs.values().map(|read| read.time_ms).min().unwrap_or_default();
         let ended = self.all().map(|ended| ended.read.time_ms).max().unwrap_or_default();

@@ -1,4 +1,4 @@
-//! `turnstream run`, or another command that serves, as a process of its own.
+//! Runs `turnstream run`, or another command that serves, in a process of its own.
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -10,10 +10,10 @@ use crate::broker::Afterwards;
 /// How long a drain may take. Generous: it bounds a hang, not a performance.
 const DRAIN: Duration = Duration::from_secs(90);
 
-/// A running engine; killed where it is dropped before it stopped.
+/// A running engine; killed if it is dropped before it stopped.
 pub(crate) struct Engine {
     process: Child,
-    /// Ends it where this process is killed.
+    /// Kills the engine if this process is killed.
     kills: Afterwards,
     config: PathBuf,
     log: PathBuf,
@@ -25,7 +25,7 @@ impl Engine {
         Self::start_command("run", config, log)
     }
 
-    /// The same with another command than `run` that goes on until it is told to stop.
+    /// Starts another command than `run` that goes on until it is told to stop.
     pub(crate) fn start_command(command: &str, config: &Path, log: &Path) -> Self {
         let file = File::create(log).expect("a file for the log");
         let process = crate::turnstream(&[command, "--config"])
@@ -44,14 +44,14 @@ impl Engine {
         }
     }
 
-    /// Panics, with the end of the log, where the engine has ended by itself.
+    /// Panics, with the end of the log, if the engine has ended by itself.
     pub(crate) fn assert_running(&mut self) {
         if let Some(status) = self.status() {
             panic!("turnstream ended by itself: {status}\n{}", self.log_end());
         }
     }
 
-    /// Asks for a clean stop with SIGTERM, and waits for exit code 0. Gives the time it took.
+    /// Asks for a clean stop with SIGTERM, and waits for exit code 0. Returns the time it took.
     pub(crate) fn stop(mut self) -> Duration {
         self.assert_running();
         self.ask_to_stop();
@@ -80,12 +80,12 @@ impl Engine {
         assert!(status.code().is_none(), "it had ended by itself: {status}\n{}", self.log_end());
     }
 
-    /// Its exit status, where it has ended.
+    /// Returns its exit status, if it has ended.
     pub(crate) fn status(&mut self) -> Option<ExitStatus> {
         self.process.try_wait().expect("a child")
     }
 
-    /// Waits for its end.
+    /// Waits for its end, and returns its exit status.
     pub(crate) fn ended(&mut self, within: Duration) -> ExitStatus {
         let since = Instant::now();
         loop {
@@ -102,12 +102,12 @@ impl Engine {
         }
     }
 
-    /// Its log so far.
+    /// Returns its log so far.
     pub(crate) fn log(&self) -> String {
         std::fs::read_to_string(&self.log).unwrap_or_default()
     }
 
-    /// What holds readers of its topics back, as `turnstream transactions show` says it.
+    /// Returns what holds readers of its topics back, as `turnstream transactions show` prints it.
     pub(crate) fn held_back(&self) -> String {
         let mut show = crate::turnstream(&["transactions", "show", "--config"]);
         let shown = show.arg(&self.config).output().expect("the program runs");
@@ -115,7 +115,7 @@ impl Engine {
         String::from_utf8_lossy(&text).into_owned()
     }
 
-    /// The last lines of its log.
+    /// Returns the last lines of its log.
     pub(crate) fn log_end(&self) -> String {
         let log = self.log();
         let lines: Vec<_> = log.lines().collect();
@@ -126,7 +126,7 @@ impl Engine {
 impl Drop for Engine {
     fn drop(&mut self) {
         self.kills.forget();
-        // It has ended already, or ends now.
+        // Ignore the error: the process may have exited already.
         let _ = self.process.kill();
         let _ = self.process.wait();
     }

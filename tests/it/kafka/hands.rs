@@ -1,4 +1,5 @@
-//! Who held each conversation, as the topic of conversations says and as inputs and outcomes imply.
+//! Tracks who held each conversation, as the topic of conversations says and as inputs and outcomes
+//! imply.
 
 use std::collections::BTreeMap;
 
@@ -7,17 +8,18 @@ use turnstream_schemas::{ConversationRecord, HandoverReason, Holder, ScopeRecord
 use super::kcat::Read;
 use super::outcomes::parse;
 
-/// Changes of hands of a scope, in order: why, and the offset of the input since which it is so.
+/// The handovers of a scope, in order: the reason, and the offset of the input at which it
+/// happened.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Hands(Vec<(HandoverReason, i64)>);
 
 impl Hands {
-    /// The last change that a scope's own record knows.
+    /// Returns the last handover in a scope's own record.
     pub(crate) fn last_of(record: &ScopeRecord) -> Self {
         Self(record.handover.iter().map(|of| (of.reason, of.since.offset)).collect())
     }
 
-    /// The last change.
+    /// Returns the last handover.
     pub(crate) fn last(&self) -> Self {
         Self(self.0.last().copied().into_iter().collect())
     }
@@ -27,7 +29,7 @@ impl Hands {
         self.0.last().is_some_and(|(reason, _)| reason.holder() == Holder::Agent)
     }
 
-    /// Passes the scope on, unless it is in such hands already.
+    /// Hands the scope over, unless that holder has it already.
     pub(crate) fn change(&mut self, reason: HandoverReason, offset: i64) {
         let before = self.0.last().map_or(Holder::Bot, |(reason, _)| reason.holder());
         if before != reason.holder() {
@@ -41,7 +43,7 @@ impl Hands {
 pub(crate) struct ConversationsTopic(BTreeMap<String, Hands>);
 
 impl ConversationsTopic {
-    /// Takes the next record of the topic.
+    /// Adds the next record of the topic.
     pub(crate) fn add(&mut self, read: &Read) {
         let record: ConversationRecord = parse(read);
         assert_eq!(read.key.as_deref(), Some(record.scope.as_str().as_bytes()));
@@ -51,7 +53,8 @@ impl ConversationsTopic {
         hands.0.push((record.handover.reason, record.handover.since.offset));
     }
 
-    /// Every change that the inputs imply is there once, and no other. Returns their number.
+    /// Checks that every handover that the inputs imply is there once, and no other. Returns their
+    /// number.
     pub(crate) fn check<'a>(
         &self,
         expected: impl Iterator<Item = (&'a String, &'a Hands)>,

@@ -1,9 +1,10 @@
-//! The histories that the inputs and their outcomes imply, beside those on the compacted topic.
+//! Computes the histories that the inputs and their outcomes imply, and compares them with those on
+//! the compacted topic.
 //!
-//! Worked out by the plain rules, scope by scope in the order of the log, and without the
-//! engine's code. Where a rule leaves a choice (whether an agent was quick enough to overtake an
-//! answer, which entry weighs least), the committed outcomes say how it fell, and only whether
-//! it could fall so is checked.
+//! The plain rules are applied scope by scope in the order of the log, without the engine's code.
+//! Where a rule leaves a choice (whether an agent was quick enough to overtake an answer, which
+//! entry has the lowest weight), the committed outcomes tell which was made, and only whether it
+//! was possible is checked.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -17,23 +18,23 @@ use super::hands::{ConversationsTopic, Hands};
 use super::kcat::Read;
 use super::outcomes::{Ended, Outcome, Place, parse};
 
-/// Turn ids that a scope remembers.
+/// The number of turn ids that a scope remembers.
 const REMEMBERED: usize = 256;
 
-/// Entries that are recalled for being the latest: those of the eight latest utterances.
+/// The number of entries that are recalled as the latest: those of the eight latest utterances.
 const RECENT: usize = 4;
 
-/// How the engine was set.
+/// The configuration of the engine.
 pub(crate) struct Rules {
-    /// Whether a scope is a user, else a conversation.
+    /// Whether a scope is a user; otherwise it is a conversation.
     pub(crate) by_user: bool,
-    /// Entries of a scope at most.
+    /// The most entries of a scope.
     pub(crate) max_entries: usize,
     /// The topic of turns.
     pub(crate) topic: &'static str,
 }
 
-/// What a record is.
+/// The kind of a record.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 enum Kind {
@@ -59,19 +60,19 @@ struct Said {
     response_id: Option<String>,
 }
 
-/// A turn of a scope, and what became of it.
+/// A turn of a scope, and its outcome.
 struct Played<'a> {
     ended: &'a Ended,
     said: Said,
     id: String,
     event_time: i64,
-    /// Its id was an earlier turn's.
+    /// Whether its id was that of an earlier turn.
     repeats: bool,
-    /// An agent says it and it is no echo, or takes over.
+    /// Whether an agent says it, and it is no echo, or takes over.
     of_agent: bool,
 }
 
-/// One expected entry: what was said, the answer and whose turn the answer is.
+/// One expected entry: the query, the answer and the turn that gave it.
 #[derive(Clone, Debug, Default, PartialEq)]
 struct Entry {
     query: Option<String>,
@@ -82,7 +83,7 @@ struct Entry {
     passages: Vec<String>,
 }
 
-/// What a scope is expected to have left.
+/// The expected history of a scope.
 #[derive(Clone, Debug, Default, PartialEq)]
 struct History {
     entries: BTreeMap<Place, Entry>,
@@ -101,10 +102,10 @@ struct History {
 pub(crate) struct Histories(BTreeMap<String, History>);
 
 impl Histories {
-    /// Plays the outcomes through in the order of their inputs, by the rules as they are written
-    /// down: an answer makes an entry with it, a superseded or held turn one without; an agent's words
-    /// complete the latest entry without an answer, else make their own; a repeat and an echo
-    /// change no entry. Panics where an outcome is not one that its input may have.
+    /// Applies the outcomes in the order of their inputs, by the documented rules: an answer makes
+    /// an entry with it, a superseded or held turn one without; an agent's words complete the
+    /// latest entry without an answer, or else make their own; a repeat and an echo change no
+    /// entry. Panics if an outcome is not one that its input may have.
     pub(crate) fn expected<'a>(
         outcomes: impl Iterator<Item = &'a Ended>,
         inputs: &BTreeMap<Place, Read>,
@@ -126,8 +127,8 @@ impl Histories {
         Self(scopes.into_iter().map(|(scope, turns)| (scope, History::of(turns, rules))).collect())
     }
 
-    /// The changelog as compaction leaves it holds just these, and the topic of conversations every change of
-    /// hands. Returns the number of those.
+    /// Checks that the changelog, as compaction leaves it, holds exactly these, and the topic of
+    /// conversations every handover. Returns the number of handovers.
     pub(crate) fn check(&self, changelog: &Changelog, conversations: &ConversationsTopic) -> usize {
         assert!(changelog.wrong.is_empty(), "{:?}", changelog.wrong);
         let found = changelog.histories();
@@ -139,7 +140,7 @@ impl Histories {
         conversations.check(self.0.iter().map(|(scope, history)| (scope, &history.hands)))
     }
 
-    /// Entries, and entries evicted, over all scopes.
+    /// Returns the numbers of entries, and of evicted entries, over all scopes.
     pub(crate) fn sizes(&self) -> (usize, u64) {
         let entries = self.0.values().map(|history| history.entries.len()).sum();
         (entries, self.0.values().map(|history| history.evictions).sum())
@@ -193,8 +194,8 @@ impl History {
         history
     }
 
-    /// `agent` is the next one to speak; `overtaken` holds from the first turn that an agent
-    /// overtook until that agent's own.
+    /// Applies a turn. `agent` is the next agent to speak; `overtaken` is set from the first turn
+    /// that an agent overtook until that agent's own.
     fn apply(
         &mut self,
         turn: &Played<'_>,
@@ -294,8 +295,8 @@ impl History {
         self.insert(place, entry, &response.evicted, rules);
     }
 
-    /// A response recalls the latest entries of this very history, and of the others only such
-    /// as are in it.
+    /// Checks that a response recalls the latest entries of this very history, and of the others
+    /// only such as are in it.
     fn check_recall(&self, place: Place, response: &Response) {
         let held: Vec<&str> = self.entries.values().map(|entry| entry.turn_id.as_str()).collect();
         let (older, recent) = held.split_at(held.len().saturating_sub(RECENT));
@@ -326,8 +327,8 @@ impl History {
         self.insert(turn.ended.place, entry, evicted, rules);
     }
 
-    /// Adds an entry; what the outcome says was pushed out leaves, which is as many as there are
-    /// too many, and never the new one.
+    /// Adds an entry, and removes those that the outcome names as evicted: as many as there are too
+    /// many, and never the new one.
     fn insert(&mut self, place: Place, entry: Entry, evicted: &[Evicted], rules: &Rules) {
         self.entries.insert(place, entry);
         let too_many = self.entries.len().saturating_sub(rules.max_entries);
@@ -346,7 +347,7 @@ impl History {
 }
 
 impl Played<'_> {
-    /// The entry of its words without an answer.
+    /// Returns the entry of its words without an answer.
     fn asked(&self) -> Entry {
         Entry {
             query: Some(self.said.text.clone()),
@@ -361,12 +362,12 @@ impl Played<'_> {
 #[derive(Default)]
 pub(crate) struct Changelog {
     last: BTreeMap<EntryKey, Read>,
-    /// Records that cannot follow the one before of their key.
+    /// Records that cannot follow the one before with the same key.
     wrong: Vec<String>,
 }
 
 impl Changelog {
-    /// Takes the next record of the topic.
+    /// Adds the next record of the topic.
     pub(crate) fn add(&mut self, read: Read) {
         let key = serde_json::from_slice(read.key.as_deref().unwrap_or_default());
         let key: EntryKey = key.unwrap_or_else(|error| panic!("{error}: {read:?}"));
@@ -388,7 +389,8 @@ impl Changelog {
         self.last.insert(key, read);
     }
 
-    /// Where a key is on two partitions, or a scope's record goes back behind an earlier one.
+    /// Returns the records whose key is on two partitions, or whose scope's record goes back behind
+    /// an earlier one.
     pub(crate) fn out_of_order(&self) -> &[String] {
         &self.wrong
     }

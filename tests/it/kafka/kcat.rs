@@ -1,4 +1,4 @@
-//! kcat as the client: it writes turns, and reads every topic back byte for byte.
+//! Uses kcat as the client: it writes turns, and reads every topic back byte for byte.
 
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Write};
@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use crate::broker::{Broker, said};
 
-/// What separates key and value in a line that kcat sends.
+/// The separator of key and value in a line that kcat sends.
 pub(crate) const KEY_END: u8 = b'\t';
 
 /// A record as kcat read it.
@@ -19,7 +19,7 @@ pub(crate) struct Read {
     pub(crate) offset: i64,
     pub(crate) time_ms: i64,
     pub(crate) key: Option<Vec<u8>>,
-    /// `None` is a tombstone.
+    /// `None` for a tombstone.
     pub(crate) value: Option<Vec<u8>>,
     pub(crate) headers: BTreeMap<String, String>,
 }
@@ -45,7 +45,7 @@ pub(crate) fn send_lines(broker: &Broker, lines: &[Vec<u8>], headers: &[&str], n
     said(&kcat.output().expect("kcat runs"), "kcat -P");
 }
 
-/// Sends whole files, each one record, under one key: bytes that no line can hold.
+/// Sends whole files, each as one record, under one key: for bytes that no line can hold.
 pub(crate) fn send_files(broker: &Broker, key: &str, files: &[&Path]) {
     let mut kcat = broker.kcat();
     kcat.args(["-P", "-t", "turns", "-k", key]).args(files);
@@ -58,7 +58,7 @@ pub(crate) fn read_all(broker: &Broker, topic: &str) -> Vec<Read> {
     let mut kcat = broker.kcat();
     kcat.args(["-C", "-t", topic, "-o", "beginning", "-e", "-q"]);
     kcat.args(["-X", "isolation.level=read_committed"]);
-    // Lengths before bytes, so that any byte may be in them.
+    // Print lengths before bytes, so that any byte may be in them.
     kcat.args(["-f", "%p %o %T %K %S\\n%k%s\\n%h\\n"]);
     let done = kcat.output().expect("kcat runs");
     said(&done, "kcat -C");
@@ -85,8 +85,8 @@ fn parse(rest: &mut &[u8]) -> Read {
     Read { partition, offset, time_ms, key, value, headers: headers_of(&headers) }
 }
 
-/// kcat joins headers as `name=value,…`, so that a value with a comma looks like two; what
-/// follows a comma and is no name of ours belongs to the value before.
+/// Parses headers. kcat joins them as `name=value,…`, so that a value with a comma looks like two;
+/// what follows a comma and is no name of ours belongs to the value before.
 fn headers_of(text: &str) -> BTreeMap<String, String> {
     let mut headers: BTreeMap<String, String> = BTreeMap::new();
     let mut last = None;
@@ -114,7 +114,7 @@ fn line(rest: &mut &[u8]) -> Vec<u8> {
     line.to_vec()
 }
 
-/// The next bytes; kcat says -1 where there is no key or value at all.
+/// Returns the next bytes; kcat prints -1 if there is no key or value at all.
 fn sized(rest: &mut &[u8], length: i64) -> Option<Vec<u8>> {
     let length = usize::try_from(length).ok()?;
     let (bytes, after) = rest.split_at(length);
@@ -129,7 +129,7 @@ pub(crate) struct Counter {
 }
 
 impl Counter {
-    /// Starts a reader per topic.
+    /// Starts a reader for each topic.
     pub(crate) fn start(broker: &Broker, topics: &[&str]) -> Self {
         let mut counter = Self { count: Arc::default(), readers: Vec::new() };
         for topic in topics {
@@ -151,7 +151,7 @@ impl Counter {
         counter
     }
 
-    /// How many records came so far, over all topics.
+    /// Returns how many records have come so far, over all topics.
     pub(crate) fn count(&self) -> usize {
         self.count.load(Ordering::Relaxed)
     }
@@ -160,7 +160,7 @@ impl Counter {
 impl Drop for Counter {
     fn drop(&mut self) {
         for reader in &mut self.readers {
-            // It is gone already, or it goes now.
+            // Ignore the error: the process may have exited already.
             let _ = reader.kill();
             let _ = reader.wait();
         }

@@ -1,5 +1,6 @@
-//! Outcomes as a reader of committed records finds them on the topics, and the two laws that
-//! need nothing but their coordinates: each input has exactly one, in the order of its scope.
+//! Reads outcomes as a reader of committed records finds them on the topics, and checks the two
+//! laws that need nothing but their coordinates: each input has exactly one, in the order of its
+//! scope.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -8,16 +9,16 @@ use turnstream_schemas::{Recorded, Response};
 
 use super::kcat::Read;
 
-/// Where every outcome is.
+/// The topics of outcomes.
 pub(crate) const OUTCOMES: [&str; 3] = ["responses", "recorded", "dead-letters"];
 
-/// Where it is how responses came about.
+/// The topic of traces.
 pub(crate) const TRACES: &str = "traces";
 
 /// Partition and offset of an input.
 pub(crate) type Place = (i32, i64);
 
-/// An outcome and its input.
+/// An outcome.
 pub(crate) enum Outcome {
     Response(Box<Response>),
     Recorded(Box<Recorded>),
@@ -26,16 +27,16 @@ pub(crate) enum Outcome {
 
 /// An input that ended.
 pub(crate) struct Ended {
-    /// Of the input.
+    /// The place of the input.
     pub(crate) place: Place,
-    /// The record that says so.
+    /// The record of the outcome.
     pub(crate) read: Read,
-    /// What it says.
+    /// The outcome.
     pub(crate) outcome: Outcome,
 }
 
 impl Ended {
-    /// What a record of one of the topics of [`OUTCOMES`], or of [`TRACES`], says.
+    /// Reads a record of one of the topics of [`OUTCOMES`], or of [`TRACES`].
     pub(crate) fn of(topic: &str, read: Read) -> Self {
         let (place, outcome) = match topic {
             "responses" | TRACES => {
@@ -62,7 +63,7 @@ impl Outcome {
         }
     }
 
-    /// The conversation, where the input had one.
+    /// Returns the conversation, if the input had one.
     pub(crate) fn conversation(&self) -> Option<&str> {
         match self {
             Self::Response(response) => Some(response.conversation_id.as_str()),
@@ -71,7 +72,7 @@ impl Outcome {
         }
     }
 
-    /// The user, where the input named one.
+    /// Returns the user, if the input named one.
     pub(crate) fn user(&self) -> Option<&str> {
         let user = match self {
             Self::Response(response) => response.user_id.as_ref(),
@@ -98,8 +99,8 @@ impl Outcome {
     }
 }
 
-/// Puts traces in the place of the responses that left in brief. Each of those has exactly one, with its
-/// key and headers, and no trace is without its response.
+/// Replaces the brief responses by their traces. Each of them has exactly one, with its key and
+/// headers, and no trace lacks its response.
 pub(crate) fn complete(responses: &mut [Ended], traces: Vec<Ended>) {
     assert_eq!(responses.len(), traces.len(), "responses and traces");
     let mut of: BTreeMap<Place, Ended> =
@@ -122,19 +123,19 @@ pub(crate) fn complete(responses: &mut [Ended], traces: Vec<Ended>) {
     }
 }
 
-/// How inputs and outcomes fail to match.
+/// The mismatches of inputs and outcomes.
 #[derive(Debug, Default)]
 pub(crate) struct Conservation {
     /// Inputs without an outcome.
     pub(crate) lost: Vec<Place>,
-    /// Inputs with more than one, and how many.
+    /// Inputs with more than one outcome, and how many.
     pub(crate) doubled: Vec<(Place, usize)>,
-    /// Outcomes of inputs that never were.
+    /// Outcomes of inputs that do not exist.
     pub(crate) unknown: Vec<Place>,
 }
 
 impl Conservation {
-    /// Holds outcomes against inputs.
+    /// Compares outcomes with inputs.
     pub(crate) fn of(
         inputs: impl Iterator<Item = Place>,
         outcomes: impl Iterator<Item = Place>,
@@ -153,7 +154,7 @@ impl Conservation {
     }
 }
 
-/// Where, in one topic, an outcome of a scope does not stand behind those of earlier inputs.
+/// Returns where, in one topic, an outcome of a scope does not follow those of earlier inputs.
 /// Records come in the order within their partitions.
 pub(crate) fn out_of_order<'a>(
     ended: impl Iterator<Item = &'a Ended>,
@@ -185,7 +186,7 @@ fn place_in_headers(read: &Read) -> Place {
     (i32::try_from(partition).expect("a partition"), number("turnstream.offset"))
 }
 
-/// Reads a record of ours.
+/// Parses a record of ours.
 pub(crate) fn parse<T: serde::de::DeserializeOwned>(read: &Read) -> T {
     let value = read.value.as_deref().unwrap_or_default();
     serde_json::from_slice(value)

@@ -1,4 +1,4 @@
-//! 10,000 inputs: 9,900 turns of 1,000 conversations, made of a few words of our own, and 100
+//! Makes 10,000 inputs: 9,900 turns of 1,000 conversations, made of a few words of our own, and 100
 //! records that no engine can serve, of every kind.
 
 use serde_json::{Value, json};
@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 pub(crate) const CONVERSATIONS: usize = 1_000;
 /// Turns that can be served.
 pub(crate) const TURNS: usize = 9_900;
-/// Records that cannot.
+/// Records that cannot be served.
 pub(crate) const INVALID: usize = 100;
 
 /// Rounds of turns; the last is only for some conversations, so that there are [`TURNS`].
@@ -46,7 +46,7 @@ const THINGS: [&str; 24] = [
     "snow",
 ];
 
-/// What users say; `{}` stands for a thing.
+/// The sayings of users; `{}` stands for a thing.
 pub(crate) const SAYINGS: [&str; 12] = [
     "What do people use {} for?",
     "I have been thinking about {} all day.",
@@ -62,22 +62,22 @@ pub(crate) const SAYINGS: [&str; 12] = [
     "We went to see {} and came back late.",
 ];
 
-/// A field that nobody knows.
+/// The values of a field that the schema does not have.
 pub(crate) const MOODS: [&str; 3] = ["calm", "curious", "tired"];
 
-/// What agents say.
+/// The sayings of agents.
 pub(crate) const AGENT_SAYINGS: [&str; 3] = [
     "Hello, a person here: I can help you with {}.",
     "Let me look up {} for you, one moment.",
     "I have noted down {}; is there anything else?",
 ];
 
-/// The name of a conversation, which is its key too.
+/// Returns the name of a conversation, which is also its key.
 pub(crate) fn conversation(number: usize) -> String {
     format!("talk-{number:04}")
 }
 
-/// The turns of a share of the rounds, interleaved over the conversations: key and value.
+/// Returns the turns of a share of the rounds, interleaved over the conversations: key and value.
 pub(crate) fn turns(rounds: std::ops::Range<usize>, now_ms: u64) -> Vec<(String, Value)> {
     let mut turns = Vec::new();
     for round in rounds {
@@ -104,7 +104,7 @@ fn turn(number: usize, round: usize, now_ms: u64) -> Value {
         "turn_id": format!("{number}.{id}"),
         "speaker": if of_agent { "system" } else { "user" },
         "text": say(sayings[(number * 5 + round * 7) % sayings.len()], number + 11 * round),
-        // Nobody knows these two; they are carried.
+        // The schema does not have these two; they are carried.
         "mood": MOODS[number % MOODS.len()],
         "channel": { "round": round },
     });
@@ -125,7 +125,7 @@ fn turn(number: usize, round: usize, now_ms: u64) -> Value {
     turn
 }
 
-/// A saying with things in it.
+/// Returns a saying with things in it.
 pub(crate) fn say(saying: &str, seed: usize) -> String {
     let mut words = (0..).map(|place| THINGS[(seed + 7 * place) % THINGS.len()]);
     let mut said = String::new();
@@ -138,7 +138,7 @@ pub(crate) fn say(saying: &str, seed: usize) -> String {
     said
 }
 
-/// How records of a kind have to be sent, so that their bytes arrive.
+/// How records of a kind must be sent, so that their bytes arrive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Sent {
     /// As lines among the others.
@@ -151,14 +151,14 @@ pub(crate) enum Sent {
 
 /// Records of one kind that cannot be served.
 pub(crate) struct Invalid {
-    /// Part of the reason that their dead letters give.
+    /// Part of the reason in their dead letters.
     pub(crate) reason: &'static str,
     pub(crate) sent: Sent,
     /// Key and value.
     pub(crate) records: Vec<(String, Option<Vec<u8>>)>,
 }
 
-/// [`INVALID`] records of every kind, under keys of conversations that go on.
+/// Returns [`INVALID`] records of every kind, under keys of conversations that go on.
 pub(crate) fn invalid() -> Vec<Invalid> {
     let mut kinds = Vec::new();
     let mut kind = |reason, sent, count: usize, value: &dyn Fn(&str, usize) -> Vec<u8>| {
@@ -214,7 +214,7 @@ pub(crate) fn invalid() -> Vec<Invalid> {
     kinds
 }
 
-/// A turn with one field that spoils it.
+/// Returns a turn with one field that makes it invalid.
 fn with(conversation: &str, field: &str, value: Value) -> Vec<u8> {
     let mut turn = json!({
         "conversation_id": conversation, "speaker": "user", "text": "Is anybody there?",

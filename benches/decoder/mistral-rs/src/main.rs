@@ -1,5 +1,5 @@
-//! mistral.rs on the shape of `cargo bench --bench decoder`, in one process: prompts and answers of
-//! the same lengths, for 1 and 8 conversations at once, in tokens per second.
+//! Measures mistral.rs on the shape of `cargo bench --bench decoder`, in one process: prompts and
+//! answers of the same lengths, for 1 and 8 conversations at once, in tokens per second.
 //!
 //! `python3 benches/decoder/llama_cpp.py --write FOLDER/bench.gguf` writes the file; then, in this
 //! folder, `RUSTFLAGS='-C target-cpu=native' cargo run --release -- FOLDER ROUNDS`. Without these
@@ -16,7 +16,7 @@ use tokio::sync::mpsc::channel;
 const PROMPT: usize = 512;
 const ANSWER: usize = 64;
 
-/// A prompt that no other has a beginning in common with.
+/// Returns a prompt that shares its beginning with no other.
 fn prompt(seed: usize) -> Vec<u32> {
     let mut state = seed as u64 * 7919 + 13;
     let mut next = || {
@@ -27,7 +27,8 @@ fn prompt(seed: usize) -> Vec<u32> {
     (0..PROMPT).map(|_| next()).collect()
 }
 
-/// Seconds that so many conversations took, each with an answer of so many tokens.
+/// Returns the seconds that `conversations` conversations took at once, each with an answer of
+/// `answer` tokens.
 async fn all_at_once(
     model: &Model,
     conversations: usize,

@@ -1,5 +1,5 @@
-"""Data sets as training dialogues. Those in `SHIPPED` may feed weights that are shipped; KBP, whose
-licence nobody states, is for measurement alone."""
+"""Data sets as training dialogues. Shipped weights may be trained on those in `SHIPPED`; KBP, which
+states no licence, is for measurement alone."""
 
 import gzip
 import json
@@ -9,20 +9,20 @@ from pathlib import Path
 
 from ..dialogue import Dialogue
 
-# Every epoch a dialogue is made anew from its record: other evidence, other wording.
+# Makes a dialogue from its record, with other evidence and wording in every epoch.
 Make = Callable[[random.Random], Dialogue]
 
 
 def records(path: Path) -> Iterator[dict]:
-    """The objects of a compressed file, one a line."""
+    """Yields the objects of a compressed file, one a line."""
     with gzip.open(path, "rt", encoding="utf-8") as lines:
         for line in lines:
             yield json.loads(line)
 
 
 def makers(data: Path, names: tuple[str, ...], labels: Path | None = None) -> Iterator[tuple[str, Make]]:
-    """What makes the dialogues of the named data sets, with the data set's name. KBP's evidence is as relevant as the
-    labels say, where there are any."""
+    """Yields the makers of dialogues of the named data sets, with the data set's name. `labels`, if given, set the
+    relevance of KBP's evidence."""
     from . import dstc11, graph, kbp, multiwoz, sgd, tables, topical_chat
 
     modules = {

@@ -45,26 +45,26 @@ class _Knowledge:
 
 
 def overlap(a: str, b: str) -> float:
-    """How many words two texts share, 0 to 1."""
+    """Returns the share of words that two texts have in common, 0 to 1."""
     a_words, b_words = set(a.lower().split()), set(b.lower().split())
     return len(a_words & b_words) / max(1, len(a_words | b_words))
 
 
 def _dialogue(record: dict, knowledge: _Knowledge, rng: random.Random) -> Dialogue:
     turns, said = [], [turn["text"] for turn in record["turns"]]
-    # Who spoke last is the user; from there back they take turns.
+    # The last speaker is the user; before that, the two alternate.
     if len(said) % 2 == 0:
         said = said[1:]
     for user, system in zip(said[::2], said[1::2]):
-        # What these turns rest on is not labelled: they are history, and small talk by weight.
+        # The evidence of these turns is not labelled: they are history, with the weight of small talk.
         turns.append(Turn(user, system, weight=0.3))
     if not record["target"]:
-        # The reply is not in the data: only that nothing is asked is learned.
+        # The reply is not in the data: the model learns only that no source is asked.
         turns.append(Turn(said[-1], "", weight=0.0))
         return turns
     gold = [(str(found["entity_id"]), found["domain"], knowledge.text(found)) for found in record["knowledge"]]
     chosen = rng.sample(gold, min(len(gold), rng.randint(1, 4)))
-    # The response rests on all of them, and is learned where all are there.
+    # The response rests on all of them, and has its full weight only if all are there.
     evidence = [knowledge.evidence(domain, entity, text, 10) for entity, domain, text in chosen]
     entity, domain, about = chosen[0]
     texts = {text for _, _, text in gold}

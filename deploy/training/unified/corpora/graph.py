@@ -1,4 +1,4 @@
-"""ConceptNet and WordNet as questions that a fact answers, or that none of those found does: to copy
+"""ConceptNet and WordNet as questions that a fact answers, or that no found fact answers: teaches to copy
 from evidence, and to say that nothing was found. Questions and answers are ours."""
 
 import gzip
@@ -59,7 +59,7 @@ def _dialogue(facts: list, at: int, turns: int, rng: random.Random) -> Dialogue:
             other_relation, other_head, other_tail = facts[rng.randrange(len(facts))]
             same = rng.random() < 0.5
             wrong = _WORDED[other_relation][0].format(h=head if same else other_head, t=other_tail)
-            # About the same thing, and yet no answer.
+            # A fact about the same thing that does not answer.
             if not same or other_relation != relation:
                 others.append(Evidence(source, wrong, 2 if same else 0))
         if others and rng.random() < 0.2:

@@ -1,4 +1,4 @@
-"""Knowledge Behind Persona (Chinese): NULL, persona, or persona and then what is known behind it. Its
+"""Knowledge Behind Persona (Chinese): NULL, persona, or persona and then the knowledge behind it. Its
 licence is not stated: models made from it are for measurement and are not shipped."""
 
 import random
@@ -13,7 +13,7 @@ def _join(text: str) -> str:
     return text.replace(" ", "")
 
 
-# Tenths by evidence, of the replies of dialogues.
+# For each reply of a dialogue, the relevance of evidence in tenths.
 Labels = dict[tuple[str, int], dict[str, int]]
 
 
@@ -48,8 +48,8 @@ def _dialogue(record: dict, labels: Labels, rng: random.Random) -> Dialogue:
 def _sample(
     texts: dict[str, str], gold: list[str], source: str, soft: dict[str, int], rng: random.Random
 ) -> list[Evidence]:
-    """The right ones and one or two others of the source, in any order, as relevant as the labels say; without labels
-    wholly or not at all."""
+    """Returns the right pieces and up to two others of the source, in random order, with the relevance of the labels;
+    without labels, 10 or 0."""
     others = [key for key in texts if key not in gold]
     chosen = [key for key in gold if key in texts] + rng.sample(others, min(len(others), rng.randint(0, 2)))
     rng.shuffle(chosen)

@@ -1,4 +1,4 @@
-"""MultiWOZ: what the system's acts say is the evidence, as in a frame of the Schema-Guided Dialogue."""
+"""MultiWOZ: the content of the system's acts is the evidence, as in a frame of the Schema-Guided Dialogue."""
 
 import random
 import re
@@ -15,7 +15,7 @@ _EMPTY = {"none", "?", "do nt care", "dontcare"}
 
 
 def plain(text: str) -> str:
-    """Text whose words were set apart, as it is written."""
+    """Joins tokens that were separated by spaces into normal text."""
     text = re.sub(r"\s+([.,!?;:)])", r"\1", re.sub(r"\s+", " ", text))
     return re.sub(r"\b(\w+) (n't|'\w+)", r"\1\2", text).strip()
 

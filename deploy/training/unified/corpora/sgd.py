@@ -1,5 +1,5 @@
-"""Schema-Guided Dialogue: what the system knows at a turn is a frame of its actions, or a row of
-the service's answer, beside rows that answer something else."""
+"""Schema-Guided Dialogue: the evidence of a turn is a frame of the system's actions, or a row of the
+service's answer, beside rows that answer something else."""
 
 import json
 import random
@@ -11,20 +11,20 @@ from ..dialogue import TABLE, Dialogue, Evidence, Turn
 from . import Make, records
 from .wording import surface, words
 
-# Actions that say what the service answered.
+# Actions with an answer of the service.
 _ANSWERS = {"OFFER", "INFORM", "INFORM_COUNT", "NOTIFY_SUCCESS", "NOTIFY_FAILURE"}
-# How often the evidence is a frame, and not a row.
+# The share of turns whose evidence is a frame, and not a row.
 _FRAMES = 0.6
-# How often a slot has words of its description in place of its name, so that names can be new.
+# The share of slots with words of their description in place of their name, so that names can be new.
 _RENAMED = 0.15
-# How often a row stands without what was done before it, as the engine has rows.
+# The share of rows without the actions before them, as in the engine.
 _BARE = 0.6
-# How often evidence that does not fit is of the same service.
+# The share of unfit evidence that is of the same service.
 _SAME_SERVICE = 0.5
 
 
 class _Names:
-    """What slots are called in one dialogue."""
+    """The names of slots in one dialogue."""
 
     def __init__(self, descriptions: dict[str, str], rng: random.Random):
         self._descriptions, self._rng = descriptions, rng
@@ -41,7 +41,7 @@ class _Names:
 
 
 def _descriptions(data: Path) -> dict[str, dict[str, str]]:
-    """The first words of each slot's description, by service."""
+    """Returns the first words of each slot's description, by service."""
     services = json.loads((data / "sgd/train.schema.json").read_text())
     of: dict[str, dict[str, str]] = {}
     for service in services:
@@ -57,7 +57,7 @@ Values = tuple[tuple[str, str], ...]
 
 
 def frame_text(actions: list, name) -> tuple[str, Values]:
-    """A frame of actions as text, `offer: airline = Delta, price = $469; inform count: count = 3`, and its
+    """Returns a frame of actions as text, `offer: airline = Delta, price = $469; inform count: count = 3`, and its
     values."""
     acts: dict[str, list[str]] = {}
     seen: list[tuple[str, str]] = []
@@ -76,21 +76,21 @@ def frame_text(actions: list, name) -> tuple[str, Values]:
 
 
 def row_text(row: dict, said: dict[str, str], name) -> tuple[str, Values]:
-    """A row as text, and its values as the response says them, where it does."""
+    """Returns a row as text, and its values in the response's wording if the response has them."""
     text = ", ".join(f"{name(slot)} = {surface(value)}" for slot, value in row.items())
     return text, tuple((name(slot), said.get(slot) or surface(value)) for slot, value in row.items())
 
 
 @dataclass
 class _Elsewhere:
-    """Answers to other questions, of all dialogues: of a few the model would learn which they are."""
+    """Answers to other questions, from all dialogues: the model would learn a small set by heart."""
 
     pieces: list[tuple[str, Values]] = field(default_factory=list)
     # By service.
     rows: dict[str, list[dict]] = field(default_factory=dict)
 
     def drawn(self, service: str, wanted: dict[str, list[str]], rng: random.Random) -> tuple[str, Values]:
-        """A row of the same service that is not what the user wants, or anything."""
+        """Draws a row of the same service that is not what the user wants, or any piece."""
         if service in self.rows and rng.random() < _SAME_SERVICE:
             for row in rng.sample(self.rows[service], min(8, len(self.rows[service]))):
                 if _contradicts(row, wanted):
@@ -99,7 +99,7 @@ class _Elsewhere:
 
 
 def _contradicts(row: dict, wanted: dict[str, list[str]]) -> bool:
-    """Whether a row has another value than what was asked for."""
+    """Whether a row has another value than the user asked for."""
     both = [(str(row[slot]).lower(), [value.lower() for value in values]) for slot, values in wanted.items() if slot in row]
     return any(value not in values for value, values in both if "dontcare" not in values)
 
@@ -119,16 +119,16 @@ def _turn(user: dict, system: dict, names: _Names, elsewhere: _Elsewhere, rng: r
         text, values = row_text(fits[0], said, names.of)
         done = [words(act) for act, _, _ in actions if act.startswith("NOTIFY")]
         counts = tuple(("count", values[0]) for act, _, values in actions if act == "INFORM_COUNT" and values)
-        # What the service did and how much it found stands before each of its rows.
+        # The service's actions and the number of its results precede each of its rows.
         before = "".join([*(f"{act}; " for act in done), *(f"{name} = {count}, " for name, count in counts)])
         if before and rng.random() < _BARE:
-            # Nobody could word that from a row alone, but the row is judged.
+            # The response cannot be worded from a row alone, but the row's relevance is learned.
             before, turn.weight = "", 0.0
         turn.evidence.append(Evidence(TABLE, before + text, 10, counts + values))
         others = [row for row in results if row is not fits[0]]
         if others and rng.random() < 0.7:
             text, values = row_text(rng.choice(others), {}, names.of)
-            # Which of them is spoken of is chosen with the response.
+            # Only the response determines which of the rows it is about.
             turn.evidence.append(Evidence(TABLE, before + text, 3, values, is_judged=False))
     else:
         text, values = frame_text(actions, names.of)
@@ -147,7 +147,7 @@ def _turn(user: dict, system: dict, names: _Names, elsewhere: _Elsewhere, rng: r
 
 
 def _agrees(row: dict, said: dict[str, str]) -> bool:
-    """Whether a row can be the one that the response speaks of."""
+    """Whether the response can be about this row."""
     both = [(surface(str(row[slot])).lower(), said[slot].lower()) for slot in said if slot in row]
     return any(a == b for a, b in both)
 
@@ -167,7 +167,7 @@ def makers(data: Path, split: str = "train") -> Iterator[Make]:
         for turn in record["turns"][1::2]:
             frame = turn["frames"][0]
             text, values = frame_text(frame["actions"], words)
-            # A frame without values could be right anywhere.
+            # A frame without values could be right for any turn.
             if values and any(act in _ANSWERS for act, _, _ in frame["actions"]):
                 elsewhere.pieces.append((text, values))
             for row in frame.get("service_results", [])[:1]:

@@ -1,6 +1,6 @@
 """Rows about anything: a question for one column, and a reply that points at its value; or a row that
-lacks the column, and a reply that says so. Columns and things are nouns of ConceptNet, so that what
-is learned is to bind a value to its name."""
+lacks the column, and a reply that says so. Columns and things are nouns of ConceptNet, so that the
+model learns to bind a value to its name."""
 
 import gzip
 import random
@@ -95,7 +95,7 @@ def _dialogue(nouns: list[str], turns: int, rng: random.Random) -> Dialogue:
 def makers(data: Path) -> Iterator[Make]:
     with gzip.open(data / "conceptnet-en.tsv.gz", "rt", encoding="utf-8") as lines:
         heads = Counter(row[1] for row in (line.split("\t") for line in lines) if row[0] == "AtLocation")
-    # Those that several people thought of are common words.
+    # Nouns with several facts are common words.
     nouns = sorted(head for head, facts in heads.items() if facts > 2 and 3 <= len(head) <= 24)
     order = random.Random(11)
     for _ in range(9_000):

@@ -1,5 +1,5 @@
-"""Topical-Chat: open talk over articles. Little of it, and of little weight: it teaches how people
-talk, and to invent."""
+"""Topical-Chat: open talk over articles. It is a small part, with little weight: it teaches how people
+talk, but also to invent."""
 
 import random
 import re

@@ -1,10 +1,10 @@
-"""How identifiers and canonical values are worded; the engine's table source does the same."""
+"""Words identifiers and canonical values; the engine's table source does the same."""
 
 import re
 
 
 def words(identifier: str) -> str:
-    """`number_of_seats` and `NumberOfSeats` as words."""
+    """Returns `number_of_seats` and `NumberOfSeats` as words."""
     spaced = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", " ", identifier.replace("_", " "))
     return re.sub(r"\s+", " ", spaced).strip().lower()
 
@@ -15,7 +15,7 @@ _MONTHS = (
 
 
 def surface(value: str) -> str:
-    """A canonical value as people write it: 19:55 is `7:55 pm`, 2019-03-02 `March 2nd`, True `yes`."""
+    """Returns a canonical value as people write it: 19:55 is `7:55 pm`, 2019-03-02 `March 2nd`, True `yes`."""
     if value in ("True", "False"):
         return "yes" if value == "True" else "no"
     if time := re.fullmatch(r"([01]?\d|2[0-3]):([0-5]\d)(?::00)?", value):

@@ -71,7 +71,7 @@ fn only(histories: &Histories) -> (&Scope, &Kept) {
     histories.iter().next().expect("a history")
 }
 
-/// What can be compared of a history on two logs: texts in place of offsets.
+/// Replaces offsets by texts, so that histories on two logs can be compared.
 fn texts(kept: &Kept) -> Value {
     let text = |at: &i64| {
         let found = kept.entries.values().find(|entry| entry.input.offset == *at);

@@ -23,10 +23,10 @@ const TEMPLATE: &str = include_str!("answers.html");
 /// `eval answers`
 #[derive(Clone, Debug, clap::Args)]
 pub struct AnswersArgs {
-    /// The responses: what `turnstream replay --out` wrote
+    /// The responses, as `turnstream replay --out` wrote them
     #[arg(long, value_name = "FILE")]
     data: PathBuf,
-    /// What is right for each turn
+    /// The gold file, with the expected answer of each turn
     #[arg(long, value_name = "FILE")]
     gold: PathBuf,
     /// Write a page with the figures and every wrong answer beside what was retrieved
@@ -84,7 +84,7 @@ fn shown(AnswerShare { share, interval }: AnswerShare) -> String {
     )
 }
 
-/// The page: figures, and the answers that are not right, wrong ones first.
+/// Renders the page: the figures, then the answers that are not right, wrong ones first.
 fn page(
     figures: &[(&'static str, String)],
     judged: &[JudgedAnswer],

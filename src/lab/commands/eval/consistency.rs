@@ -26,7 +26,8 @@ pub struct EvalConsistencyArgs {
     /// The data set
     #[command(flatten)]
     from: Responses,
-    /// The table that judges, as `train consistency` wrote it; words, numbers and denials where it is not given
+    /// The table that judges, as `train consistency` wrote it; words, numbers and denials if not
+    /// given
     #[arg(long, value_name = "FILE")]
     table: Option<PathBuf>,
     /// The split that the table was trained on: measures again on evidence that was gold nowhere in it
@@ -37,7 +38,7 @@ pub struct EvalConsistencyArgs {
     pub(super) json: bool,
 }
 
-/// Where labelled responses come from.
+/// The data set of labelled responses.
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct Responses {
     /// The data set
@@ -49,7 +50,7 @@ pub(crate) struct Responses {
     /// The snippets, for dstc11
     #[arg(long, value_name = "FILE", required_if_eq("format", "dstc11"))]
     knowledge: Option<PathBuf>,
-    /// What draws the evidence that a response does not rest on
+    /// The seed that draws the evidence that a response does not rest on
     #[arg(long, value_name = "SEED", default_value_t = 1)]
     pub(crate) seed: u64,
 }

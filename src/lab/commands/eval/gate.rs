@@ -41,7 +41,7 @@ pub struct EvalGateArgs {
     /// The data set: dstc11, dstc10, ketod, sgd, topical-chat, kbp or kdconv
     #[arg(long, value_enum, value_name = "FORMAT", hide_possible_values = true)]
     format: Format,
-    /// Its split that is measured on: JSON lines, plain or gzip
+    /// The measured split: JSON lines, plain or gzip
     #[arg(long, value_name = "FILE")]
     data: PathBuf,
     /// The gate: lexical, learned (the shipped one), tfidf, always, never, random, or the file of one
@@ -51,30 +51,30 @@ pub struct EvalGateArgs {
     /// The split that tfidf learns from
     #[arg(long, value_name = "FILE", required_if_eq("model", "tfidf"))]
     train: Option<PathBuf>,
-    /// The class that is asked for; every class of the data set where it is not given
+    /// The class to measure; every class of the data set if not given
     #[arg(long, value_enum, value_name = "CLASS")]
     positive: Option<Positive>,
-    /// Retrieve where the score reaches this, 0 to 1; the gate's own threshold where it is not given
+    /// Retrieve where the score reaches this, 0 to 1; the gate's own threshold if not given
     #[arg(long, value_name = "SCORE", value_parser = fraction)]
     threshold: Option<f64>,
     /// The share of turns that random retrieves for, 0 to 1
     #[arg(long, value_name = "SHARE", default_value_t = 0.5, value_parser = fraction)]
     rate: f64,
-    /// Measure on the turns as a transcript of speech would have them: lower case, no punctuation, and
-    /// this share of the words lost or heard as another, 0 to 1
+    /// Measure on the turns as a transcript of speech would have them: lower case, no punctuation,
+    /// and this share of the words lost or misheard, 0 to 1
     #[arg(long, value_name = "SHARE", value_parser = fraction)]
     transcript: Option<f64>,
-    /// What random and transcripts draw from
+    /// The seed of random and of transcripts
     #[arg(long, value_name = "SEED", default_value_t = 1)]
     seed: u64,
-    /// The snippets that gates which look at knowledge are shown, for dstc11 and dstc10
+    /// The snippets for gates that read knowledge, for dstc11 and dstc10
     #[arg(long, value_name = "FILE")]
     knowledge: Option<PathBuf>,
-    /// Write a page with the figures and plots of them
+    /// Write a page with the figures and their plots
     #[arg(long, value_name = "FILE")]
     report: Option<PathBuf>,
-    /// The configuration, of which [gate], [history] and [knowledge] are read; the defaults where it
-    /// is not given
+    /// The configuration, of which [gate], [history] and [knowledge] are read; the defaults if not
+    /// given
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
     /// Print one JSON object as the last line
@@ -166,7 +166,7 @@ pub(super) fn execute(args: &EvalGateArgs, out: &mut dyn Write) -> anyhow::Resul
     results.iter().try_for_each(|measured| say(measured, out))
 }
 
-/// The classes to measure.
+/// Returns the classes to measure.
 fn classes(args: &EvalGateArgs) -> anyhow::Result<Vec<Positive>> {
     let known = Positive::of(args.format);
     match args.positive {

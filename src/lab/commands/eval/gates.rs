@@ -31,7 +31,7 @@ pub struct GatesArgs {
     /// The folder of the data sets
     #[arg(long, value_name = "DIR")]
     data_folder: PathBuf,
-    /// The data sets, with commas between; all four where it is not given
+    /// The data sets, separated by commas; all four if not given
     #[arg(
         long,
         value_enum,
@@ -40,15 +40,15 @@ pub struct GatesArgs {
         hide_possible_values = true
     )]
     only: Vec<Format>,
-    /// A folder of gates that `train gate` made: each stands in the tables of the data sets that it
-    /// learned from
+    /// A folder of gates that `train gate` made; each appears in the tables of the data sets that
+    /// it learned from
     #[arg(long, value_name = "DIR")]
     models: Option<PathBuf>,
     /// Write the table, as Markdown
     #[arg(long, value_name = "FILE")]
     out: Option<PathBuf>,
-    /// The configuration, of which [gate], [history] and [knowledge] are read; the defaults where it
-    /// is not given
+    /// The configuration, of which [gate], [history] and [knowledge] are read; the defaults if not
+    /// given
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
     /// Print one JSON object as the last line
@@ -56,7 +56,7 @@ pub struct GatesArgs {
     pub(super) json: bool,
 }
 
-/// The page's head: how the table was made, and how to read it.
+/// Returns the page's head: how the table was made, and how to read it.
 fn head(args: &GatesArgs) -> String {
     let models = args.models.as_ref().map_or("", |_| " --models MODELS");
     format!(

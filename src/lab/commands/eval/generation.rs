@@ -32,7 +32,7 @@ Examples:
 /// `eval generation`
 #[derive(Clone, Debug, clap::Args)]
 pub struct GenerationArgs {
-    /// The responses: what `turnstream replay --out` wrote, plain or gzip
+    /// The responses, as `turnstream replay --out` wrote them, plain or gzip
     #[arg(long, value_name = "FILE")]
     data: PathBuf,
     /// The log that was replayed: its turns are the history, its system turns the references
@@ -41,23 +41,23 @@ pub struct GenerationArgs {
     /// The log's shape
     #[arg(long, value_enum, value_name = "FORMAT", default_value_t, requires = "references")]
     format: Format,
-    /// The graph for CDP and CDF, or "pack"; the configuration's where it is not given
+    /// The graph for CDP and CDF, or "pack"; the configuration's if not given
     #[arg(long, value_name = "SNAPSHOT", requires = "references")]
     snapshot: Option<String>,
     /// The language model that judges, by its name in [language_models] of the configuration
     #[arg(long, value_name = "NAME", requires = "references")]
     judge: Option<String>,
-    /// Responses that are judged, evenly spread; all where it is not given
+    /// The number of responses to judge, evenly spread; all if not given
     #[arg(long, value_name = "N", requires = "judge", value_parser = clap::value_parser!(u32).range(1..))]
     judged: Option<u32>,
-    /// Responses that are judged at the same time, 1 to 256
+    /// Responses judged concurrently, 1 to 256
     #[arg(long, value_name = "N", requires = "judge", default_value_t = 4, value_parser = clap::value_parser!(u32).range(1..=256))]
     judged_at_once: u32,
     /// The configuration, of which [knowledge], [models] and [language_models] are read; the
-    /// defaults where it is not given
+    /// defaults if not given
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
-    /// Where the judge's answers come from and go to
+    /// The files of the judge's answers
     #[command(flatten)]
     answer_files: AnswerFiles,
     /// Print one JSON object as the last line

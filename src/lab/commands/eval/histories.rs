@@ -16,7 +16,8 @@ use super::history::{attending, read, refused, similarity};
 use crate::eval::history::HistoryEvalError;
 use crate::eval::history::table::{Shown, Variant, markdown, of_evidence, of_topics};
 
-/// Conversations of TopiOCQA: those that constants were chosen on, and those that are reported.
+/// The conversations of TopiOCQA: how many are skipped, since constants were chosen on them, and
+/// how many are reported.
 const TOPIOCQA: (usize, Option<usize>) = (300, Some(500));
 
 pub(super) const EXAMPLES: &str = "\
@@ -33,17 +34,16 @@ pub struct HistoriesArgs {
     /// The folder of the data sets
     #[arg(long, value_name = "DIR")]
     data_folder: PathBuf,
-    /// One data set alone: locomo or topiocqa; both where it is not given
+    /// One data set alone: locomo or topiocqa; both if not given
     #[arg(long, value_enum, value_name = "FORMAT", hide_possible_values = true)]
     only: Option<Format>,
-    /// One more configuration that is measured beside the first, by a name for it and its file
+    /// A further configuration to measure, by a name for it and its file
     #[arg(long, value_name = "NAME=FILE")]
     variant: Vec<NamedConfig>,
     /// Write the table, as Markdown
     #[arg(long, value_name = "FILE")]
     out: Option<PathBuf>,
-    /// The configuration, of which [history] and [models] are read; the defaults where it is not
-    /// given
+    /// The configuration, of which [history] and [models] are read; the defaults if not given
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
     /// Print one JSON object as the last line
@@ -121,8 +121,8 @@ pub(super) fn execute(args: &HistoriesArgs, out: &mut dyn Write) -> anyhow::Resu
     Ok(())
 }
 
-/// The configurations to measure. The first has no name and is varied in one setting at a time;
-/// those of the command line follow.
+/// Returns the configurations to measure. The first has no name and is varied in one setting at a
+/// time; those of the command line follow.
 fn variants(args: &HistoriesArgs) -> anyhow::Result<Vec<Variant>> {
     let config = load_config(args.config.as_deref())?.value;
     let first = variant("", &config, Shown::Everywhere)?;

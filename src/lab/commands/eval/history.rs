@@ -43,41 +43,41 @@ pub struct EvalHistoryArgs {
     /// Its file, plain or gzip
     #[arg(long, value_name = "FILE")]
     data: PathBuf,
-    /// Utterances that are recalled, with commas between; an entry that holds two counts two
+    /// Numbers of recalled utterances, separated by commas; an entry of two utterances counts as
+    /// two
     #[arg(long, value_name = "K", value_delimiter = ',', default_values_t = [5, 10, 25])]
     k: Vec<usize>,
-    /// Utterances that are held at most, or their share of each conversation's, such as 25%;
-    /// everything where it is not given
+    /// The most utterances held, or their share of each conversation's, such as 25%; everything if
+    /// not given
     #[arg(long, value_name = "N")]
     capacity: Option<CapacityArg>,
-    /// What leaves where not everything is held
+    /// The rule of eviction
     #[arg(long, value_enum, value_name = "EVICTION", default_value_t)]
     eviction: Eviction,
-    /// What ranks what is held
+    /// The method that ranks the held entries
     #[arg(long, value_enum, value_name = "METHOD", default_value_t)]
     recall: Method,
-    /// Complete questions from what was said before them, as the engine reconstructs queries
+    /// Complete questions from earlier utterances, as the engine reconstructs queries
     #[arg(long)]
     complete: bool,
-    /// What the engine compares texts by beside their words: a model by its name, its folder, the
-    /// file of a static table, or none; as configured where it is not given
+    /// The encoder by which the engine compares texts beside their words: a model by its name, its
+    /// folder, the file of a static table, or none; as configured if not given
     #[arg(long, value_name = "ENCODER")]
     encoder: Option<String>,
-    /// Order what is recalled first by its attention once more, as integration weighs it: `identity`, or
+    /// Reorder the first recalled entries by attention, as integration weighs them: `identity`, or
     /// a file of trained weights
     #[arg(long, value_name = "WEIGHTS")]
     attention: Option<PathBuf>,
-    /// What random eviction draws from
+    /// The seed of random eviction
     #[arg(long, value_name = "SEED", default_value_t = 1)]
     seed: u64,
-    /// Conversations passed over at the beginning of the file
+    /// Conversations to skip at the beginning of the file
     #[arg(long, value_name = "N", default_value_t = 0)]
     skip: usize,
-    /// Conversations measured on; all that follow where it is not given
+    /// Conversations to measure; all that follow if not given
     #[arg(long, value_name = "N")]
     take: Option<usize>,
-    /// The configuration, of which [history] and [models] are read; the defaults where it is not
-    /// given
+    /// The configuration, of which [history] and [models] are read; the defaults if not given
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
     /// Print one JSON object as the last line
@@ -225,14 +225,14 @@ fn weighing(by: &Path, config: &Config) -> anyhow::Result<Attending> {
     Ok(attending)
 }
 
-/// Orders by attention, with the configured encoder.
+/// Returns an order by attention, with the configured encoder.
 pub(crate) fn attending(config: &Config, attention: Attention) -> anyhow::Result<Attending> {
     let encoder =
         turnstream_models::encoder(&config.models)?.map(|encoder| encoder as Arc<dyn Encoder>);
     Ok(Attending { attention, encoder })
 }
 
-/// The engine's similarity of texts. A slow encoder is awaited here.
+/// Returns the engine's similarity of texts. It calls even a slow encoder synchronously.
 pub(crate) fn similarity(models: &ModelsConfig) -> anyhow::Result<Similarity> {
     let encoder = turnstream_models::encoder(models)?;
     Ok(encoder.map_or_else(Similarity::by_words, |encoder| {

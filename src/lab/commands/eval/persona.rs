@@ -25,20 +25,20 @@ pub struct EvalPersonaArgs {
     /// The data set
     #[arg(long, value_enum, value_name = "FORMAT")]
     format: PersonaDataSet,
-    /// Its split that is measured on, plain or gzip: JSON lines of KBP, the one JSON object of FoCus
+    /// The measured split, plain or gzip: JSON lines of KBP, the one JSON object of FoCus
     #[arg(long, value_name = "FILE")]
     data: PathBuf,
-    /// What gives questions and knowledge vectors: a model by its name, its folder, or the file of
-    /// a static table; words alone count where it is not given
+    /// The encoder of questions and knowledge: a model by its name, its folder, or the file of a
+    /// static table; words alone count if not given
     #[arg(long, value_name = "ENCODER")]
     encoder: Option<String>,
     /// The share of words beside vectors, 0 to 1
     #[arg(long, value_name = "SHARE", default_value_t = 0.5)]
     word_share: f64,
-    /// The score from which on a sentence is accepted, 0 to 1
+    /// The score from which a sentence is accepted, 0 to 1
     #[arg(long, value_name = "SCORE", default_value_t = 0.5)]
     threshold: f64,
-    /// The configuration, of which [models] is read; the defaults where it is not given
+    /// The configuration, of which [models] is read; the defaults if not given
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
     /// Print one JSON object as the last line

@@ -26,10 +26,10 @@ measurement alone and is not kept.";
 /// `eval planning`
 #[derive(Clone, Debug, clap::Args)]
 pub struct PlanningArgs {
-    /// The split of KBP that is measured on: JSON lines, plain or gzip
+    /// The measured split of KBP: JSON lines, plain or gzip
     #[arg(long, value_name = "FILE")]
     data: PathBuf,
-    /// Who plans
+    /// The planner
     #[arg(long, value_enum, value_name = "PLANNER")]
     planner: Planner,
     /// The split that the classifier learns from
@@ -43,7 +43,7 @@ pub struct PlanningArgs {
     pub(super) json: bool,
 }
 
-/// Who plans.
+/// The planner.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Planner {
     /// Logistic regression over the last utterance.

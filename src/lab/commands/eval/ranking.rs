@@ -40,11 +40,10 @@ pub struct RankingArgs {
     /// The graph whose facts are ranked, or "pack"
     #[arg(long, value_name = "SNAPSHOT", default_value = PACK_LOCATION)]
     snapshot: String,
-    /// User turns at most, evenly spread over the log
+    /// The most user turns, evenly spread over the log
     #[arg(long, value_name = "N", default_value_t = 1000)]
     contexts: usize,
-    /// The configuration, of which [models] and [embedding] are read; the defaults where it is not
-    /// given
+    /// The configuration, of which [models] and [embedding] are read; the defaults if not given
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
     /// Print one JSON object as the last line
@@ -102,7 +101,7 @@ pub(super) fn execute(args: &RankingArgs, out: &mut dyn Write) -> anyhow::Result
     Ok(())
 }
 
-/// Opens an encoder's vectors of the facts, from the path that engines use.
+/// Opens an encoder's vectors of the facts, at the path that engines use.
 fn vectors(
     (snapshot, graph): (&str, &Graph),
     encoder: &dyn Encoder,

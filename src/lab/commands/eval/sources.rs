@@ -26,7 +26,7 @@ measurement alone and is not kept.";
 /// `eval sources`
 #[derive(Clone, Debug, clap::Args)]
 pub struct SourcesArgs {
-    /// The split of KBP that is measured on: JSON lines, plain or gzip
+    /// The measured split of KBP: JSON lines, plain or gzip
     #[arg(long, value_name = "FILE")]
     data: PathBuf,
     /// The split that the retriever learns from
@@ -38,13 +38,13 @@ pub struct SourcesArgs {
     /// The table that judges consistency, as `train consistency --format kbp` wrote it
     #[arg(long, value_name = "FILE")]
     judge: PathBuf,
-    /// Who plans
+    /// The planner
     #[arg(long, value_enum, value_name = "PLANNER", default_value_t, conflicts_with = "table")]
     planner: SourcePlanner,
-    /// Who finds evidence in the planned sources
+    /// The retriever of evidence in the planned sources
     #[arg(long, value_enum, value_name = "RETRIEVER", default_value_t, conflicts_with = "table")]
     retriever: SourceRetriever,
-    /// What is taken from the annotation instead: an upper bound
+    /// The parts taken from the annotation instead: an upper bound
     #[arg(long, value_enum, value_name = "PART", value_delimiter = ',', conflicts_with = "table")]
     oracle: Vec<Oracle>,
     /// Pieces of each source that a response is worded from, 1 to 8
@@ -63,13 +63,13 @@ pub struct SourcesArgs {
     /// and ablations
     #[arg(long)]
     table: bool,
-    /// How many conversations are measured on, drawn by the seed; all where it is not given
+    /// The number of conversations to measure, drawn by the seed; all if not given
     #[arg(long, value_name = "COUNT")]
     conversations: Option<usize>,
-    /// What draws conversations
+    /// The seed that draws conversations
     #[arg(long, value_name = "SEED", default_value_t = 1)]
     seed: u64,
-    /// Where every response goes for reading, as JSON lines
+    /// Write every response to a file for reading, as JSON lines
     #[arg(long, value_name = "FILE", conflicts_with = "table")]
     samples: Option<PathBuf>,
     /// Print one JSON object as the last line
@@ -77,34 +77,34 @@ pub struct SourcesArgs {
     pub(super) json: bool,
 }
 
-/// Who plans.
+/// The planner.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 enum SourcePlanner {
     /// The unified model.
     #[default]
     Unified,
-    /// Nobody: every source, always.
+    /// None: every source, always.
     Every,
-    /// Nobody: no source, ever.
+    /// None: no source, ever.
     None,
 }
 
-/// Who finds evidence.
+/// The retriever of evidence.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 enum SourceRetriever {
-    /// Words weighed by weights that are learned from --train.
+    /// BM25 and other features, weighed by weights learned from --train.
     #[default]
     Fusion,
-    /// The unified model, by the relevance that it gives.
+    /// The unified model, by its relevance.
     Unified,
 }
 
-/// A part that can be known.
+/// A part that the annotation can give.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Oracle {
-    /// Which sources the reply used.
+    /// The sources that the reply used.
     Plan,
-    /// Which pieces of them.
+    /// The pieces of evidence that the reply used.
     Retrieval,
 }
 

@@ -32,7 +32,7 @@ pub struct UnifiedArgs {
     /// The data set
     #[arg(long, value_enum, value_name = "FORMAT")]
     format: UnifiedDataSet,
-    /// Its split that is measured on: JSON lines, plain or gzip
+    /// The measured split: JSON lines, plain or gzip
     #[arg(long, value_name = "FILE")]
     data: PathBuf,
     /// The snippets, for dstc11
@@ -41,20 +41,20 @@ pub struct UnifiedArgs {
     /// The model: "shipped", a GGUF file, or a folder with model.safetensors
     #[arg(long, value_name = "PATH", default_value_t)]
     model: UnifiedWeights,
-    /// The split that templates are mined from, for sgd; without it a response that is not right is put
-    /// into plain sentences
+    /// The split to mine templates from, for sgd; without it, plain sentences replace a response
+    /// that is not right
     #[arg(long, value_name = "FILE")]
     train: Option<PathBuf>,
-    /// How often a response is worded; of the drafts the first that is right counts, 1 to 16
+    /// Drafts per response, 1 to 16; the first right one counts
     #[arg(long, value_name = "COUNT", default_value_t = 4, value_parser = clap::value_parser!(u32).range(1..=16))]
     drafts: u32,
-    /// How many conversations are measured on, drawn by the seed; all where it is not given
+    /// The number of conversations to measure, drawn by the seed; all if not given
     #[arg(long, value_name = "COUNT")]
     conversations: Option<usize>,
-    /// What draws conversations, and evidence that does not fit
+    /// The seed that draws conversations, and evidence that does not fit
     #[arg(long, value_name = "SEED", default_value_t = 1)]
     seed: u64,
-    /// Where every response goes for reading, as JSON lines
+    /// Write every response to a file for reading, as JSON lines
     #[arg(long, value_name = "FILE")]
     samples: Option<PathBuf>,
     /// Print one JSON object as the last line
@@ -62,7 +62,7 @@ pub struct UnifiedArgs {
     pub(super) json: bool,
 }
 
-/// A data set that the model is trained on the training split of.
+/// A data set on whose training split the model was trained.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum UnifiedDataSet {
     /// Schema-Guided Dialogue: what services answer.

@@ -39,16 +39,16 @@ pub struct DistilArgs {
     /// Logs whose utterances are learned from; each may say ",format=FORMAT"
     #[arg(long, value_name = "FILE[,format=FORMAT]")]
     utterances: Vec<String>,
-    /// What the table calls itself
+    /// The table's name
     #[arg(long, value_name = "NAME", default_value = "static-en")]
     name: String,
     /// Numbers per vector
     #[arg(long, value_name = "N", default_value_t = DistilOptions::default().dimensions)]
     dimensions: usize,
-    /// How often all texts are gone through
+    /// Passes over all texts
     #[arg(long, value_name = "N", default_value_t = DistilOptions::default().epochs)]
     epochs: u32,
-    /// Orders the texts
+    /// The seed of the order of the texts
     #[arg(long, value_name = "N", default_value_t = DistilOptions::default().seed)]
     seed: u64,
     #[command(flatten)]

@@ -31,7 +31,7 @@ consistency.table, with form = \"learned\"; `turnstream eval consistency --table
 /// `train consistency`
 #[derive(Clone, Debug, clap::Args)]
 pub struct TrainConsistencyArgs {
-    /// What is learned from; every tenth conversation is held out
+    /// The data to learn from; every tenth conversation is held out
     #[command(flatten)]
     from: Responses,
     /// File to write: a static table that judges
@@ -40,7 +40,7 @@ pub struct TrainConsistencyArgs {
     /// The table's name, in records
     #[arg(long, value_name = "NAME", default_value = "consistency")]
     name: String,
-    /// Times through the data
+    /// Passes over the data
     #[arg(long, value_name = "N", default_value_t = PairTraining::default().epochs, value_parser = clap::value_parser!(u32).range(1..=1_000))]
     epochs: u32,
     /// Print one JSON object as the last line

@@ -43,7 +43,7 @@ const HELD_OUT: usize = 10;
 /// A shape of the encoder.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 enum Preset {
-    /// Two layers, 64 wide, with the current utterance pooled for itself: what ships.
+    /// Two layers, 64 wide, with the current utterance pooled by itself: the shipped shape.
     #[default]
     Small,
     /// The paper's best for the variant: 64 wide, 4 heads, 5 layers (contx), 2 (both with
@@ -57,13 +57,14 @@ pub struct TrainGateArgs {
     /// Labelled conversations to learn from; several are learned together
     #[arg(long, value_name = "FILE,format=FORMAT", required = true)]
     data: Vec<String>,
-    /// Conversations to stop by and to choose the thresholds on, for each data set at most one
+    /// Conversations for early stopping and for choosing the thresholds, at most one file for each
+    /// data set
     #[arg(long, value_name = "FILE,format=FORMAT")]
     development: Vec<String>,
-    /// The snippets that dstc11's turns are shown, for the variants that read knowledge
+    /// The snippets for dstc11's turns, for the variants that read knowledge
     #[arg(long, value_name = "FILE")]
     knowledge: Option<PathBuf>,
-    /// What the gate reads
+    /// The parts of a turn that the gate reads
     #[arg(long, value_enum, default_value_t)]
     variant: Variant,
     /// File to write: a gate in the safetensors format, zstd-compressed
@@ -72,67 +73,67 @@ pub struct TrainGateArgs {
     /// The shape of the encoder
     #[arg(long, value_enum, default_value_t)]
     preset: Preset,
-    /// What a token is
+    /// The kind of token
     #[arg(long, value_enum, default_value_t)]
     tokens: TokenKind,
     /// The language of the data, by its BCP 47 tag
     #[arg(long, value_name = "TAG", default_value = "en")]
     language: String,
-    /// What the gate calls itself
+    /// The gate's name
     #[arg(long, value_name = "NAME", default_value = "gate")]
     name: String,
     /// Licences of the data, for the card
     #[arg(long, value_name = "NAME")]
     licence: Vec<String>,
-    /// Layers, where not the preset's
+    /// Layers, in place of the preset's
     #[arg(long, value_name = "N")]
     layers: Option<usize>,
-    /// Heads, where not the preset's
+    /// Heads, in place of the preset's
     #[arg(long, value_name = "N")]
     heads: Option<usize>,
-    /// Numbers per token, where not the preset's
+    /// Numbers per token, in place of the preset's
     #[arg(long, value_name = "N")]
     width: Option<usize>,
-    /// Tokens of the dialogue that are read
+    /// The most tokens of the dialogue that are read
     #[arg(long, value_name = "N", default_value_t = 128)]
     max_tokens: usize,
-    /// Utterances of the dialogue that are read, the latest; 0 for as many as fit
+    /// The latest utterances of the dialogue that are read; 0 for as many as fit
     #[arg(long, value_name = "N", default_value_t = 0)]
     max_utterances: usize,
-    /// Tokens with a row of their own are this often in the data
+    /// How often a token must occur in the data to get a row of its own
     #[arg(long, value_name = "N", default_value_t = 3)]
     min_count: u32,
-    /// Passes over the data at most
+    /// The most passes over the data
     #[arg(long, value_name = "N", default_value_t = TrainOptions::default().epochs)]
     epochs: u32,
-    /// Passes without a better one after which it ends
+    /// Passes without improvement after which training stops
     #[arg(long, value_name = "N", default_value_t = TrainOptions::default().patience)]
     patience: u32,
-    /// Turns of a step
+    /// Turns per step
     #[arg(long, value_name = "N", default_value_t = TrainOptions::default().batch)]
     batch: usize,
-    /// Turns of each data set in a pass at most, others each time; 0 for all
+    /// The most turns of each data set per pass, drawn anew for each pass; 0 for all
     #[arg(long, value_name = "N", default_value_t = TrainOptions::default().turns_per_epoch)]
     turns_per_epoch: usize,
     /// The highest learning rate
     #[arg(long, value_name = "RATE", default_value_t = TrainOptions::default().rate)]
     rate: f64,
-    /// Decay of weights
+    /// The weight decay
     #[arg(long, value_name = "DECAY", default_value_t = TrainOptions::default().decay)]
     decay: f64,
-    /// The share of numbers dropped in a step
+    /// The dropout rate
     #[arg(long, value_name = "SHARE", default_value_t = TrainOptions::default().dropout)]
     dropout: f32,
-    /// Learn from the text as it is written, not also as speech recognition would have it
+    /// Learn from written text alone, not also from simulated transcripts of speech
     #[arg(long)]
     no_noise: bool,
-    /// Seeds everything that is drawn
+    /// The seed of all random draws
     #[arg(long, value_name = "N", default_value_t = TrainOptions::default().seed)]
     seed: u64,
-    /// Threads; as many as the machine has cores where it is not given
+    /// Threads; as many as the machine has cores if not given
     #[arg(long, value_name = "N")]
     threads: Option<usize>,
-    /// Go on from OUT.training
+    /// Resume from OUT.training
     #[arg(long)]
     resume: bool,
     /// Print one JSON object as the last line
@@ -279,7 +280,7 @@ impl TrainGateArgs {
     }
 }
 
-/// The path of a training's state file.
+/// Returns the path of a training's state file.
 fn beside(out: &Path) -> PathBuf {
     let mut name = out.as_os_str().to_owned();
     name.push(".training");

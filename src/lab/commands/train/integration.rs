@@ -41,13 +41,14 @@ pub struct IntegrationArgs {
     /// Its file, plain or gzip
     #[arg(long, value_name = "FILE")]
     data: PathBuf,
-    /// File to write: weights of attention in the safetensors format; none where it is not given
+    /// File to write: weights of attention in the safetensors format; none if not given
     #[arg(long, value_name = "FILE")]
     out: Option<PathBuf>,
     /// Licences of the data, for the card
     #[arg(long, value_name = "NAME")]
     licence: Vec<String>,
-    /// Utterances that are recalled, with commas between; an entry that holds two counts two
+    /// Numbers of recalled utterances, separated by commas; an entry of two utterances counts as
+    /// two
     #[arg(long, value_name = "K", value_delimiter = ',', default_values_t = [5, 10, 25])]
     k: Vec<usize>,
     /// Steps of training
@@ -59,8 +60,8 @@ pub struct IntegrationArgs {
     /// How strongly the weights decay towards the identity
     #[arg(long, value_name = "DECAY", default_value_t = Training::default().decay)]
     decay: f64,
-    /// The configuration, of which [history], [integration] and [models] are read; the defaults where
-    /// it is not given
+    /// The configuration, of which [history], [integration] and [models] are read; the defaults if
+    /// not given
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
     /// Print one JSON object as the last line

@@ -32,29 +32,29 @@ pub struct TrainPersonaArgs {
     /// The data set
     #[arg(long, value_enum, value_name = "FORMAT")]
     format: PersonaDataSet,
-    /// Its split that is learned from, of which every tenth conversation is held out
+    /// The split to learn from; every tenth conversation is held out
     #[arg(long, value_name = "FILE")]
     data: PathBuf,
     /// File to write: a static table
     #[arg(long, value_name = "FILE")]
     out: PathBuf,
-    /// The table that is fine-tuned, "static" for the one inside the program; without it pieces and
-    /// vectors are learned from the texts, in whatever language
+    /// The table to fine-tune, "static" for the one inside the program; without it, pieces and
+    /// vectors are learned from the texts, in any language
     #[arg(long, value_name = "TABLE")]
     from: Option<PathBuf>,
     /// The table's name, in records
     #[arg(long, value_name = "NAME", default_value = "persona")]
     name: String,
-    /// Pieces that are learned, where no table is fine-tuned; from 256
+    /// Pieces to learn where no table is fine-tuned, from 256
     #[arg(long, value_name = "N", default_value_t = 8_000, value_parser = clap::value_parser!(u32).range(256..=65_536))]
     pieces: u32,
-    /// Numbers of a vector, likewise
+    /// Numbers per vector where no table is fine-tuned
     #[arg(long, value_name = "N", default_value_t = 128, value_parser = clap::value_parser!(u32).range(1..=1_024))]
     dimensions: u32,
-    /// Times through the data
+    /// Passes over the data
     #[arg(long, value_name = "N", default_value_t = PairTraining::default().epochs, value_parser = clap::value_parser!(u32).range(1..=1_000))]
     epochs: u32,
-    /// What draws vectors and the order of learning
+    /// The seed of the vectors and of the order of learning
     #[arg(long, value_name = "SEED", default_value_t = PairTraining::default().seed)]
     seed: u64,
     /// Print one JSON object as the last line

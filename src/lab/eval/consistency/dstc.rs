@@ -1,5 +1,5 @@
-//! DSTC11 track 5: responses with gold snippets, beside other snippets of the first gold snippet's
-//! hotel or restaurant, and snippets of other places.
+//! Reads DSTC11 track 5: responses with gold snippets, beside other snippets of the first gold
+//! snippet's hotel or restaurant, and snippets of other places.
 
 use std::collections::BTreeSet;
 use std::path::Path;

@@ -1,5 +1,5 @@
-//! KBP: responses that used sentences of the persona or the knowledge behind them, beside other
-//! sentences of the dialogue and of other dialogues.
+//! Reads KBP: responses that used sentences of the persona or the knowledge behind them, beside
+//! other sentences of the dialogue and of other dialogues.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -58,7 +58,7 @@ pub fn read(path: &Path, seed: u64) -> Result<Vec<LabelledResponse>, EvalError> 
     if cases.is_empty() { Err(EvalError::Nothing { path: path.to_owned() }) } else { Ok(cases) }
 }
 
-/// Everything that a dialogue's responses may use, by id.
+/// Returns everything that a dialogue's responses may use, by id.
 fn texts(record: &Record) -> Vec<(String, String)> {
     let sentences = record.persona.iter().map(|(id, text)| (id.clone(), joined(text)));
     let known = record.persona_kg.iter().flat_map(|(id, known)| {

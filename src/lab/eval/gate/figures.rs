@@ -1,5 +1,6 @@
-//! Figures of a binary decision and of its score: precision, recall, F1, false discovery rate, area
-//! under the ROC curve, and the curves themselves. Pure functions; undefined figures are `None`.
+//! Computes figures of a binary decision and of its score: precision, recall, F1, false discovery
+//! rate, area under the ROC curve, and the curves themselves. Pure functions; undefined figures are
+//! `None`.
 
 use serde::Serialize;
 
@@ -45,7 +46,7 @@ pub struct ClassFigures {
 }
 
 impl ClassFigures {
-    /// The figures by name, in the order of the tables.
+    /// Returns the figures by name, in the order of the tables.
     pub fn named(&self) -> [(&'static str, Option<f64>); 5] {
         let Self { precision, recall, f1, auc, fdr } = *self;
         [("precision", precision), ("recall", recall), ("f1", f1), ("auc", auc), ("fdr", fdr)]
@@ -115,7 +116,7 @@ fn tied(positive: &[bool], scores: &[f64]) -> Vec<Tied> {
     groups
 }
 
-/// The area under the ROC curve, by the statistic of Mann and Whitney.
+/// Returns the area under the ROC curve, by the statistic of Mann and Whitney.
 pub fn auc(positive: &[bool], scores: &[f64]) -> Option<f64> {
     let (mut above, mut positives, mut pairs) = (0_u64, 0_u64, 0.0);
     for group in tied(positive, scores) {
@@ -126,9 +127,9 @@ pub fn auc(positive: &[bool], scores: &[f64]) -> Option<f64> {
     share(pairs, positives as f64 * above as f64)
 }
 
-/// The threshold of the best F1, half way between two scores; scores from the threshold on are
-/// predicted. Of several, the lowest, which predicts the most; `None` if no turn has the class.
-/// Only for training: on the turns of the choice itself, the figure is optimistic.
+/// Returns the threshold with the best F1, half way between two scores; scores from the threshold
+/// on are predicted. Of several, returns the lowest, which predicts the most; `None` if no turn has
+/// the class. Only for training: on the turns of the choice itself, the figure is optimistic.
 pub fn best_f1(positive: &[bool], scores: &[f64]) -> Option<f64> {
     let groups = tied(positive, scores);
     let all: u64 = groups.iter().map(|group| group.positive).sum();
@@ -145,8 +146,8 @@ pub fn best_f1(positive: &[bool], scores: &[f64]) -> Option<f64> {
     best.map(|(_, threshold)| threshold)
 }
 
-/// The ROC curve: (false positive rate, true positive rate) from (0, 0) to (1, 1). Empty if all
-/// turns have one class.
+/// Returns the ROC curve: (false positive rate, true positive rate) from (0, 0) to (1, 1); empty if
+/// all turns have one class.
 pub fn roc(positive: &[bool], scores: &[f64]) -> Vec<(f64, f64)> {
     let groups = tied(positive, scores);
     let (positives, negatives) =
@@ -163,7 +164,7 @@ pub fn roc(positive: &[bool], scores: &[f64]) -> Vec<(f64, f64)> {
     std::iter::once((0.0, 0.0)).chain(points).collect()
 }
 
-/// (recall, precision) at every score, from the highest. Empty if no turn has the class.
+/// Returns (recall, precision) at every score, from the highest; empty if no turn has the class.
 pub fn precision_recall(positive: &[bool], scores: &[f64]) -> Vec<(f64, f64)> {
     let groups = tied(positive, scores);
     let all: u64 = groups.iter().map(|group| group.positive).sum();

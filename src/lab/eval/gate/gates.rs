@@ -1,5 +1,5 @@
-//! Gates without training: the engine's own lexical gate, and the controls always, never and
-//! random.
+//! Scores turns with gates that need no training: the engine's own lexical gate, and the controls
+//! always, never and random.
 
 use std::sync::Arc;
 

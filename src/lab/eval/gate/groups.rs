@@ -1,5 +1,4 @@
-//! Counts of needed and predicted knowledge, by the turn's position in its conversation and by
-//! domain.
+//! Counts needed and predicted knowledge, by the turn's position in its conversation and by domain.
 
 use std::collections::BTreeMap;
 
@@ -24,12 +23,13 @@ pub struct Group {
 /// The group of turns without a domain.
 pub const NO_DOMAIN: &str = "not told";
 
-/// By the turn's position in its conversation, from 1.
+/// Groups turns by their position in the conversation, from 1.
 pub fn by_position(turns: &[LabelledTurn], scored: &Scored) -> BTreeMap<u32, Group> {
     grouped(turns, scored, |turn| turn.position)
 }
 
-/// By domain, with [`NO_DOMAIN`] for turns without one. Empty if the data set has no domains.
+/// Groups turns by domain, with [`NO_DOMAIN`] for turns without one; empty if the data set has no
+/// domains.
 pub fn by_domain(turns: &[LabelledTurn], scored: &Scored) -> BTreeMap<String, Group> {
     if turns.iter().all(|turn| turn.domain.is_none()) {
         return BTreeMap::new();

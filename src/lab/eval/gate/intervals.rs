@@ -1,6 +1,6 @@
-//! Confidence intervals of a gate's figures, and of the differences between two gates on the same
-//! turns, by the bootstrap over whole conversations. Scores are sorted once; a resample is one
-//! pass, with each turn weighted by how often its conversation was drawn.
+//! Computes confidence intervals of a gate's figures, and of the differences between two gates on
+//! the same turns, by the bootstrap over whole conversations. Scores are sorted once; a resample is
+//! one pass, with each turn weighted by how often its conversation was drawn.
 
 use std::collections::BTreeMap;
 
@@ -14,7 +14,7 @@ struct ScoredTurn {
     conversation: usize,
     positive: bool,
     predicted: bool,
-    /// Whether the next row has another score.
+    /// Whether the next turn has another score.
     last_of_tied: bool,
 }
 
@@ -64,7 +64,8 @@ impl Sorted {
 /// The 95 % interval of each defined figure.
 pub type FigureIntervals = BTreeMap<&'static str, [f64; 2]>;
 
-/// The intervals of a gate's figures; `conversations` has the turns in the order of `scored`.
+/// Returns the intervals of a gate's figures; `conversations` has the turns in the order of
+/// `scored`.
 pub fn intervals(scored: &Scored, conversations: &Conversations) -> FigureIntervals {
     let sorted = Sorted::new(scored, conversations);
     by_name(&conversations.resamples(|drawn| sorted.figures(drawn).named()))
@@ -79,8 +80,8 @@ pub struct FigureDifference {
     pub interval: [f64; 2],
 }
 
-/// The differences of `one` over `other` on the same turns, by figure. The resamples are paired, so
-/// that conversations that are hard for both gates do not widen the interval.
+/// Returns the differences of `one` over `other` on the same turns, by figure. The resamples are
+/// paired, so that conversations that are hard for both gates do not widen the interval.
 pub fn differences(
     one: &Scored,
     other: &Scored,

@@ -1,4 +1,4 @@
-//! A trained gate, measured by one of its definitions of need.
+//! Measures a trained gate by one of its definitions of need.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -57,8 +57,8 @@ pub fn gates_of(folder: &Path) -> Result<Vec<Extra>, GateError> {
     Ok(gates)
 }
 
-/// A gate for the table of a data set, once for each class; empty if the gate does not know the
-/// data set.
+/// Returns a gate for the table of a data set, once for each class; empty if the gate does not know
+/// the data set.
 pub fn extras(gate: &Arc<Gate>, format: Format) -> Vec<Extra> {
     let extra = |positive: &Positive| {
         let learned = Learned::new(Arc::clone(gate), format, *positive)?;

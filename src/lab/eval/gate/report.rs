@@ -1,5 +1,5 @@
-//! A page about one gate on one data set: the figures, and plots of the ROC curve, of precision
-//! over recall, of the scores of both classes, and of where knowledge is needed.
+//! Writes a page about one gate on one data set: the figures, and plots of the ROC curve, of
+//! precision over recall, of the scores of both classes, and of where knowledge is needed.
 
 use std::fs;
 use std::path::Path;
@@ -169,7 +169,7 @@ fn thinned(points: &[(f64, f64)]) -> impl Iterator<Item = (f64, f64)> {
     points.iter().copied().step_by(every).chain(last)
 }
 
-/// The shares of scores in bins from 0 to 1, as the outline of a bar chart.
+/// Returns the shares of scores in bins from 0 to 1, as the outline of a bar chart.
 fn histogram(scores: impl Iterator<Item = f64>) -> Vec<(f64, f64)> {
     let mut counts = [0_u64; BINS];
     for score in scores {

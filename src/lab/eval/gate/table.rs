@@ -1,4 +1,4 @@
-//! The table of all gates on the development split of every data set, with intervals.
+//! Makes the table of all gates on the development split of every data set, with intervals.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -23,7 +23,7 @@ pub struct Splits {
     pub development: PathBuf,
 }
 
-/// The expected splits in a folder of data sets; data sets are named by their folders.
+/// Returns the expected splits in a folder of data sets; data sets are named by their folders.
 pub fn splits(folder: &Path) -> [Splits; 4] {
     let split = |format, set: &str, train: &str, development: &str| {
         let file = |name: &str| folder.join(set).join(format!("{name}.jsonl.gz"));

@@ -177,7 +177,7 @@ fn the_baseline_is_that_of_scikit_learn() {
     }
 }
 
-/// A turn of the conversation with this number.
+/// Returns a turn of the conversation with this number.
 fn turn(conversation: usize, need: Need, text: &str) -> LabelledTurn {
     LabelledTurn {
         conversation: conversation.to_string(),
@@ -190,7 +190,7 @@ fn turn(conversation: usize, need: Need, text: &str) -> LabelledTurn {
     }
 }
 
-/// The fixture's texts as turns.
+/// Returns the fixture's texts as turns.
 fn turns() -> Vec<LabelledTurn> {
     let Fixture { texts, asks, .. } = fixture();
     let need = |asks| if asks { Need::Persona } else { Need::None };

@@ -1,6 +1,5 @@
-//! The baseline for learned gates: logistic regression over TF-IDF of the last utterance alone
-//! ([`features`], [`logistic`]), trained on the training split of the data set that it is scored
-//! on.
+//! Trains the baseline for learned gates: logistic regression over TF-IDF of the last utterance
+//! alone ([`features`], [`logistic`]), on the training split of the data set that it is scored on.
 //!
 //! Cross-validation on the training split chooses the penalty and the threshold: three times, the
 //! model is trained on two thirds of the conversations and scores the rest. The strength with the
@@ -37,7 +36,7 @@ pub struct TfIdf {
     threshold: f64,
 }
 
-/// A training, which can give a threshold for each class.
+/// A training, which can return a gate with the threshold of each class.
 pub struct TrainedRegression {
     learned: Arc<FittedModel>,
     /// The chosen inverse strength of the penalty.

@@ -48,7 +48,7 @@ impl BleuCounts {
         counts
     }
 
-    /// BLEU of n-grams up to `order` tokens (1 to 4), 0..=100.
+    /// Returns BLEU of n-grams up to `order` tokens (1 to 4), 0..=100.
     pub fn bleu(&self, order: usize) -> f64 {
         let order = order.clamp(1, ORDER);
         if self.matched[..order].iter().all(|matched| *matched == 0) {
@@ -75,7 +75,7 @@ impl BleuCounts {
     }
 }
 
-/// How often each n-gram occurs in a text.
+/// Counts each n-gram of a text.
 fn grams(tokens: &[String], n: usize) -> HashMap<&[String], u64> {
     let mut grams = HashMap::new();
     for gram in tokens.windows(n) {

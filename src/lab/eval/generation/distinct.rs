@@ -48,12 +48,12 @@ impl Bigrams {
         Self { bigrams, tokens }
     }
 
-    /// Distinct-2 of all responses, 0..=1; `None` without tokens.
+    /// Returns Distinct-2 of all responses, 0..=1; `None` without tokens.
     pub fn of_all(&self) -> Option<f64> {
         self.of(0..self.bigrams.len())
     }
 
-    /// The mean Distinct-2 of a hundred samples of [`SAMPLE`] responses, each drawn without
+    /// Returns the mean Distinct-2 of a hundred samples of [`SAMPLE`] responses, each drawn without
     /// replacement; `None` if there are fewer responses.
     pub fn of_samples(&self) -> Option<f64> {
         let mut places: Vec<usize> = (0..self.bigrams.len()).collect();

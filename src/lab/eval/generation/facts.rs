@@ -31,7 +31,7 @@ pub struct Named {
     documents: u64,
 }
 
-/// The concepts that a text names.
+/// Returns the concepts that a text names.
 fn concepts(graph: View<'_>, lexicon: &'static Lexicon, text: &str) -> BTreeSet<ConceptId> {
     let every = LinkingConfig { max_mentions: usize::MAX, ..LinkingConfig::default() };
     link(graph, [(lexicon, text)], &every).iter().map(|mention| mention.concept).collect()
@@ -55,7 +55,7 @@ impl Named {
         Self { turns, frequencies, documents }
     }
 
-    /// The tuples that connect the history up to a place with a response.
+    /// Returns the tuples that connect the history up to a place with a response.
     pub fn tuples(&self, graph: View<'_>, place: Place, response: &str) -> BTreeSet<Tuple> {
         let said = concepts(graph, Lexicon::of_text(response), response);
         let history = self.turns[place.conversation][..=place.turn].iter().flatten();
@@ -71,7 +71,7 @@ impl Named {
         tuples
     }
 
-    /// The IDF of a tuple, from 0.
+    /// Returns the IDF of a tuple, from 0.
     pub fn idf(&self, (head, _, tail): Tuple) -> f64 {
         (self.idf_of(head) + self.idf_of(tail)) / 2.0
     }

@@ -12,7 +12,7 @@ use turnstream_knowledge::language::Lexicon;
 
 use super::material::{Log, Place};
 
-/// The lemmas of a text's content words.
+/// Returns the lemmas of a text's content words.
 fn content(lexicon: &Lexicon, text: &str) -> HashSet<String> {
     let words = lexicon.word_iter(text).filter(|word| {
         !word.function_word
@@ -22,7 +22,7 @@ fn content(lexicon: &Lexicon, text: &str) -> HashSet<String> {
     words.map(|word| word.lemma.into_owned()).collect()
 }
 
-/// The lemmas of all words of a text.
+/// Returns the lemmas of all words of a text.
 fn lemmas(lexicon: &Lexicon, text: &str) -> HashSet<String> {
     lexicon.word_iter(text).map(|word| word.lemma.into_owned()).collect()
 }
@@ -56,7 +56,7 @@ impl Spoken {
     }
 }
 
-/// The grounding of a response; `None` without content words.
+/// Returns the grounding of a response; `None` without content words.
 pub fn grounding(
     response: &str,
     evidence: &[String],

@@ -1,4 +1,4 @@
-//! A language model as judge of responses: DCRAG's judged measures (MEEP, informativeness, overall)
+//! Judges responses with a language model: DCRAG's judged measures (MEEP, informativeness, overall)
 //! and the scores of RAGAs (Es et al. 2024: context relevance, faithfulness, answer relevance). The
 //! judge receives six questions per response, in our own words, and answers in JSON by a schema. An
 //! unreadable answer is asked for once more, and counted if it is still unreadable.
@@ -37,7 +37,7 @@ use super::material::{Answer, Log, Place};
 pub const SHOWN_TURNS: usize = 12;
 /// The most tokens of an answer.
 const MAX_TOKENS: u32 = 400;
-/// How long to wait if the model's queue is full.
+/// The pause before asking again if the model's queue is full.
 const QUEUE_FULL: Duration = Duration::from_millis(20);
 
 /// The judge.
@@ -226,7 +226,7 @@ impl Judge<'_> {
     }
 }
 
-/// The share of pieces whose numbers, from 1, are listed.
+/// Returns the share of pieces whose numbers, from 1, are listed.
 fn share_of(mut numbers: Vec<usize>, pieces: usize) -> Result<f64, String> {
     numbers.sort_unstable();
     numbers.dedup();
@@ -236,8 +236,8 @@ fn share_of(mut numbers: Vec<usize>, pieces: usize) -> Result<f64, String> {
     Ok(numbers.len() as f64 / pieces as f64)
 }
 
-/// The mean cosine of the dialogue and each utterance; `None` if the encoder knows no word of the
-/// dialogue.
+/// Returns the mean cosine of the dialogue and each utterance; `None` if the encoder knows no word
+/// of the dialogue.
 fn likeness(
     encoder: &dyn Encoder,
     dialogue: &str,
@@ -269,7 +269,8 @@ struct Asking<'a> {
 }
 
 impl Asking<'_> {
-    /// RAGAs: the statements of the response, and the share that the evidence supports.
+    /// Computes RAGAs' faithfulness: the statements of the response, and the share that the
+    /// evidence supports.
     fn faithfulness(&mut self, response: &[&str], evidence: &str) -> Option<f64> {
         let prompts = &self.judge.prompts;
         let stated =

@@ -1,5 +1,5 @@
-//! The material of the measures: the responses of a replay, each with its history in the log and
-//! its reference.
+//! Reads the material of the measures: the responses of a replay, each with its history in the log
+//! and its reference.
 
 use std::collections::HashMap;
 use std::io::BufRead;
@@ -154,7 +154,7 @@ impl Log {
         self.conversations[place].push(said);
     }
 
-    /// All conversations, ordered by their beginnings.
+    /// Returns all conversations, ordered by their beginnings.
     pub fn conversations(&self) -> &[Vec<ConversationTurn>] {
         &self.conversations
     }
@@ -182,12 +182,12 @@ impl Log {
         answers.iter().map(|answer| place(answer).ok_or_else(|| missing(answer))).collect()
     }
 
-    /// The conversation up to and including the answered turn.
+    /// Returns the conversation up to and including the answered turn.
     pub fn history(&self, place: Place) -> &[ConversationTurn] {
         &self.conversations[place.conversation][..=place.turn]
     }
 
-    /// The reference: the turn directly after the answered one, if it is the system's.
+    /// Returns the reference: the turn directly after the answered one, if it is the system's.
     pub fn reference(&self, place: Place) -> Option<&str> {
         let next = self.conversations[place.conversation].get(place.turn + 1);
         next.filter(|said| said.speaker == Speaker::System).map(|said| &*said.text)

@@ -4,7 +4,7 @@
 
 use std::collections::HashMap;
 
-/// F1 of the tokens, 0..=1.
+/// Returns F1 of the tokens, 0..=1.
 pub fn f1(candidate: &[String], reference: &[String]) -> f64 {
     if candidate.is_empty() && reference.is_empty() {
         return 1.0;
@@ -23,7 +23,7 @@ pub fn f1(candidate: &[String], reference: &[String]) -> f64 {
     harmonic(common as f64, candidate.len() as f64, reference.len() as f64)
 }
 
-/// The harmonic mean of `shared` ÷ `one` and `shared` ÷ `other`; 0 if nothing is shared.
+/// Returns the harmonic mean of `shared` ÷ `one` and `shared` ÷ `other`; 0 if nothing is shared.
 pub(super) fn harmonic(shared: f64, one: f64, other: f64) -> f64 {
     if shared == 0.0 {
         return 0.0;

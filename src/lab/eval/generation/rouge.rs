@@ -6,7 +6,7 @@ use std::collections::HashMap;
 
 use super::overlap::harmonic;
 
-/// ROUGE-N's F of n-grams of `n` tokens, 0..=1.
+/// Returns ROUGE-N's F of n-grams of `n` tokens, 0..=1.
 pub fn rouge_n(n: usize, candidate: &[String], reference: &[String]) -> f64 {
     let mut there: HashMap<&[String], u64> = HashMap::new();
     for gram in reference.windows(n) {
@@ -23,7 +23,7 @@ pub fn rouge_n(n: usize, candidate: &[String], reference: &[String]) -> f64 {
     harmonic(matched as f64, grams(candidate) as f64, grams(reference) as f64)
 }
 
-/// ROUGE-L's F, 0..=1.
+/// Returns ROUGE-L's F, 0..=1.
 pub fn rouge_l(candidate: &[String], reference: &[String]) -> f64 {
     // The longest common subsequence so far, by position in the reference.
     let mut row = vec![0_usize; reference.len() + 1];

@@ -37,7 +37,7 @@ static CUTS: LazyLock<Vec<(Regex, &str)>> = LazyLock::new(|| {
 });
 
 impl Tokenisation {
-    /// The tokenisation of a corpus: Chinese if most of its texts are.
+    /// Returns the tokenisation of a corpus: Chinese if most of its texts are.
     pub fn of_corpus<'t>(texts: impl IntoIterator<Item = &'t str>) -> Self {
         let chinese = Lexicon::chinese().language();
         let (mut all, mut in_chinese) = (0_usize, 0_usize);
@@ -48,7 +48,7 @@ impl Tokenisation {
         if in_chinese * 2 > all { Self::Chinese } else { Self::English }
     }
 
-    /// sacrebleu's name of the tokenisation.
+    /// Returns sacrebleu's name of the tokenisation.
     pub fn name(self) -> &'static str {
         match self {
             Self::English => "13a",
@@ -56,7 +56,7 @@ impl Tokenisation {
         }
     }
 
-    /// The tokens of BLEU, exactly as sacrebleu's.
+    /// Returns the tokens of BLEU, exactly as sacrebleu's.
     pub fn bleu(self, text: &str) -> Vec<String> {
         let text = text.trim_end_matches(is_space);
         let mut text = match self {
@@ -83,20 +83,20 @@ impl Tokenisation {
         text.split(is_space).filter(|token| !token.is_empty()).map(str::to_owned).collect()
     }
 
-    /// The tokens of ROUGE.
+    /// Returns the tokens of ROUGE.
     pub fn rouge(self, text: &str) -> Vec<String> {
         let plain = |letter: char| letter.is_ascii_lowercase() || letter.is_ascii_digit();
         runs(&text.to_lowercase(), plain, self == Self::Chinese)
     }
 
-    /// The tokens of F1.
+    /// Returns the tokens of F1.
     pub fn f1(self, text: &str) -> Vec<String> {
         let lower = text.to_lowercase();
         if self == Self::Chinese {
             return runs(&lower, char::is_alphanumeric, true);
         }
         let bare = lower.replace(|letter: char| letter.is_ascii_punctuation(), "");
-        // An article is one if letters of no word surround it, as in “the.
+        // A word is an article only if no letters adjoin it, as in “the.
         let mut kept = String::with_capacity(bare.len());
         let mut rest = bare.as_str();
         while !rest.is_empty() {
@@ -111,7 +111,7 @@ impl Tokenisation {
     }
 }
 
-/// Runs of letters, with each Chinese character alone if `han` is set.
+/// Returns runs of letters, with each Chinese character alone if `han` is set.
 fn runs(text: &str, belongs: impl Fn(char) -> bool, han: bool) -> Vec<String> {
     let mut tokens = Vec::new();
     let mut run = String::new();

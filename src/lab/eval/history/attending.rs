@@ -54,7 +54,7 @@ fn compared(entry: &HistoryEntry, attending: &Attending) -> Compared {
     Compared::by(&text_of_exchange(entry, None), attending.encoder.as_deref())
 }
 
-/// The questions of a conversation, each with its first recalled entries.
+/// Returns the questions of a conversation, each with its first recalled entries.
 pub fn examples(
     measure: &Measure,
     attending: &Attending,

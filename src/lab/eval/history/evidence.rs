@@ -1,5 +1,5 @@
-//! Questions with gold evidence: the share of the evidence recalled within K utterances, whether
-//! all of it is recalled, and the share that is still held.
+//! Measures recall on questions with gold evidence: the share of the evidence recalled within K
+//! utterances, whether all of it is recalled, and the share that is still held.
 //!
 //! The unit is an utterance: an entry with two counts two towards K, and recall ends before the
 //! entry that would exceed K. Evidence that names no earlier turn is left out and counted; a
@@ -45,7 +45,7 @@ pub struct Measure {
 }
 
 impl Measure {
-    /// The setting of a conversation's history.
+    /// Returns the setting of a conversation's history.
     pub fn keeping(&self, conversation: &Conversation) -> Keeping {
         let said = conversation.steps.iter().filter(|step| matches!(step, Step::Said(_))).count();
         Keeping {
@@ -202,7 +202,7 @@ impl Outcomes {
         self.questions.push(Outcome { category: question.category.clone(), recall, survival });
     }
 
-    /// One figure of each question, in order: the recall at the index of a K, or survival.
+    /// Returns one figure of each question, in order: the recall at the index of a K, or survival.
     pub fn figures_of(&self, at: Option<usize>) -> Vec<f64> {
         let figure = |outcome: &Outcome| at.map_or(outcome.survival, |at| outcome.recall[at]);
         self.questions.iter().map(figure).collect()
@@ -253,13 +253,13 @@ impl Outcomes {
         intervals
     }
 
-    /// The units of the bootstrap: questions.
+    /// Returns the units of the bootstrap: questions.
     pub fn drawn(&self) -> Conversations {
         Conversations::new(0..self.questions.len())
     }
 }
 
-/// The means over questions; zeros without questions.
+/// Returns the means over questions; zeros without questions.
 fn figures(outcomes: &[&Outcome], k: &[usize]) -> EvidenceFigures {
     let mean = |of: &dyn Fn(&Outcome) -> f64| {
         outcomes.iter().map(|outcome| of(outcome)).sum::<f64>() / outcomes.len().max(1) as f64

@@ -1,5 +1,5 @@
-//! The history of one conversation under measurement: the engine's own database, which receives
-//! turns, evicts by its rule and recalls, and the controls for comparison.
+//! Holds the history of one conversation under measurement: the engine's own database, which
+//! receives turns, evicts by its rule and recalls, and the controls for comparison.
 //!
 //! The measure is causal: an entry recalled for a question was held when the question was asked.
 
@@ -15,21 +15,21 @@ use turnstream_schemas::{EntryId, HistoryEntry, InputId, SCHEMA_VERSION, Scope, 
 use super::attending::Attending;
 use super::material::Utterance;
 
-/// What leaves where more is held than fits.
+/// The rule by which entries are evicted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
 pub enum Eviction {
-    /// What the engine's rule says (DH-RAG eq 12–14), as configured.
+    /// The engine's rule (DH-RAG eq 12–14), as configured.
     #[default]
     Rule,
-    /// The oldest: the rule with α = 0 and nothing beside it.
+    /// The oldest: the rule with α = 0 and no other terms.
     Recency,
-    /// Any entry but the newest, each as likely.
+    /// Any entry but the newest, each equally likely.
     Random,
-    /// Nothing: everything is kept.
+    /// None: everything is kept.
     None,
 }
 
-/// What ranks what is held.
+/// The method that ranks the held entries.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
 pub enum Method {
     /// The engine compares every entry with the query.
@@ -38,7 +38,7 @@ pub enum Method {
     Hierarchy,
     /// The engine follows the best chains of thought.
     Chains,
-    /// What the engine's hierarchy and chains find.
+    /// The engine takes what its hierarchy and its chains find.
     #[default]
     All,
     /// Latest first: a control.
@@ -48,7 +48,7 @@ pub enum Method {
 }
 
 impl Eviction {
-    /// The name on the command line and in results.
+    /// Returns the name on the command line and in results.
     pub fn name(self) -> &'static str {
         match self {
             Self::Rule => "rule",
@@ -63,7 +63,7 @@ impl Method {
     /// The engine's methods; the first is the default.
     pub const ENGINE: [Self; 4] = [Self::All, Self::Flat, Self::Hierarchy, Self::Chains];
 
-    /// The engine's setting for the method; `None` for a control outside the engine.
+    /// Returns the engine's setting for the method; `None` for a control outside the engine.
     fn of_engine(self) -> Option<RecallMethod> {
         match self {
             Self::Flat => Some(RecallMethod::Flat),
@@ -74,7 +74,7 @@ impl Method {
         }
     }
 
-    /// The name on the command line and in results.
+    /// Returns the name on the command line and in results.
     pub fn name(self) -> &'static str {
         match self {
             Self::Flat => "flat",
@@ -109,8 +109,8 @@ pub struct Keeping {
 }
 
 impl Keeping {
-    /// The engine's configuration for this setting. Eviction by recency is the paper's rule with α
-    /// = 0 and no other terms.
+    /// Returns the engine's configuration for this setting. Eviction by recency is the paper's rule
+    /// with α = 0 and no other terms.
     fn engine(&self) -> HistoryConfig {
         let capacity = match self.eviction {
             Eviction::Rule | Eviction::Recency => self.capacity,
@@ -149,7 +149,7 @@ pub struct Held<'k> {
 }
 
 impl<'k> Held<'k> {
-    /// An empty history.
+    /// Makes an empty history.
     pub fn new(keeping: &'k Keeping) -> Self {
         Self {
             keeping,
@@ -191,7 +191,7 @@ impl<'k> Held<'k> {
         }
     }
 
-    /// The held entries, oldest first.
+    /// Returns the held entries, oldest first.
     pub fn entries(&self) -> impl Iterator<Item = &HistoryEntry> {
         let random = self.keeping.eviction == Eviction::Random;
         self.database
@@ -217,7 +217,7 @@ impl<'k> Held<'k> {
         RankedEntries { entries, ranker, keeping: self.keeping, config: &self.config }
     }
 
-    /// A database of these entries alone: the engine itself does not evict at random.
+    /// Returns a database of these entries alone: the engine itself does not evict at random.
     fn rebuilt(&self, entries: &[&HistoryEntry]) -> Database {
         let mut database = Database::default();
         let rules = self.keeping.remembering(&self.config);
@@ -246,13 +246,13 @@ enum HeldRanker<'h> {
 }
 
 impl RankedEntries<'_> {
-    /// The held entries, oldest first.
+    /// Returns the held entries, oldest first.
     pub fn entries(&self) -> &[&HistoryEntry] {
         &self.entries
     }
 
-    /// The indexes in [`Self::entries`] of the entries recalled for a question, best first; of
-    /// equals, the later first.
+    /// Returns the indexes in [`Self::entries`] of the entries recalled for a question, best first;
+    /// of equals, the later first.
     pub fn recall(&self, question: &str) -> Vec<usize> {
         let mut places = self.found(question);
         if let Some(attending) = &self.keeping.attending {
@@ -274,7 +274,7 @@ impl RankedEntries<'_> {
         }
     }
 
-    /// The entries that the engine recalls.
+    /// Returns the entries that the engine recalls.
     fn places(&self, database: &Database, question: &str) -> Vec<usize> {
         let completed = self
             .keeping
@@ -289,14 +289,14 @@ impl RankedEntries<'_> {
     }
 }
 
-/// Indexes by falling score; of equals, the later first.
+/// Returns indexes by falling score; of equals, the later first.
 fn by_score(scores: &[f64]) -> Vec<usize> {
     let mut places: Vec<usize> = (0..scores.len()).collect();
     places.sort_by(|a, b| scores[*b].total_cmp(&scores[*a]).then(b.cmp(a)));
     places
 }
 
-/// The ids of an entry's one or two utterances.
+/// Returns the ids of an entry's one or two utterances.
 pub fn utterances(entry: &HistoryEntry) -> impl Iterator<Item = &TurnId> {
     let asked = entry.query.as_ref().map(|_| &entry.turn_id);
     let answered = entry.response.as_ref().and(entry.response_turn_id.as_ref());
@@ -307,7 +307,7 @@ fn words(entry: &HistoryEntry) -> impl Iterator<Item = &str> {
     entry.query.as_deref().into_iter().chain(entry.response.as_deref())
 }
 
-/// The only conversation has a fixed scope.
+/// Returns the fixed scope of the only conversation.
 fn scope() -> Scope {
     Scope::new(None, "eval")
 }

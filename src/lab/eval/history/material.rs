@@ -1,4 +1,4 @@
-//! Conversations with questions about them, from a data set or from our own turns.
+//! Reads conversations with questions about them, from a data set or from our own turns.
 //!
 //! - `locomo`: the questions come at the end of their conversation.
 //! - `topiocqa`: each question from the fourth of a conversation on is about the earlier turns, and
@@ -196,7 +196,7 @@ fn turns(path: &Path) -> Result<Vec<Conversation>, HistoryEvalError> {
     Ok(conversations)
 }
 
-/// The question in a turn of our own format, if any.
+/// Returns the question in a turn of our own format, if any.
 fn question(turn: &Turn) -> Result<Option<Question>, String> {
     let Some(evidence) = turn.metadata.get("evidence") else { return Ok(None) };
     let ids = serde_json::from_value(evidence.clone())
@@ -210,7 +210,7 @@ fn question(turn: &Turn) -> Result<Option<Question>, String> {
 }
 
 impl Step {
-    /// The question, if this step is one.
+    /// Returns the question, if this step is one.
     pub fn question(&self) -> Option<&Question> {
         match self {
             Self::Asked(question) => Some(question),

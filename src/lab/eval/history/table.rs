@@ -1,5 +1,5 @@
-//! The table of ways to keep and recall a history, on the same questions: figures, 95 % intervals,
-//! and differences over a control.
+//! Makes the table of ways to keep and recall a history, on the same questions: figures, 95 %
+//! intervals, and differences over a control.
 
 use std::fmt::Write as _;
 
@@ -54,7 +54,7 @@ impl Variant {
         self.shown != Shown::Recalled
     }
 
-    /// The methods that it is measured with.
+    /// Returns the methods to measure it with.
     fn methods(&self) -> &'static [Method] {
         match self.shown {
             Shown::Everywhere => &Method::ENGINE,
@@ -260,7 +260,7 @@ fn named(variant: &Variant, way: &str) -> String {
     if variant.name.is_empty() { way.to_owned() } else { format!("{way}, {}", variant.name) }
 }
 
-/// A row with its differences over the controls, in the compared column.
+/// Makes a row with its differences over the controls, in the compared column.
 fn row(
     name: &str,
     columns: &[Vec<f64>],
@@ -285,7 +285,7 @@ fn row(
     }
 }
 
-/// The mean over draws for each question.
+/// Returns the mean over draws for each question.
 fn mean_of(draws: &[Columns]) -> Columns {
     let mut means = draws.first().cloned().unwrap_or_default();
     for (column, values) in means.iter_mut().enumerate() {

@@ -1,4 +1,4 @@
-//! Conversations of our own, with figures counted by hand.
+//! Tests on conversations of our own, with figures counted by hand.
 
 use std::io::Write as _;
 use std::path::Path;

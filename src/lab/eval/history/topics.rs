@@ -1,7 +1,7 @@
-//! Turns with a topic: the share of the first recalled entries with the turn's topic. The topic of
-//! an entry is the topic of the answer to its query.
+//! Measures recall on turns with a topic: the share of the first recalled entries with the turn's
+//! topic. The topic of an entry is the topic of the answer to its query.
 //!
-//! Measured on all turns; on those whose topic occurred before; and on returns, whose topic
+//! The figures cover all turns; those whose topic occurred before; and returns, whose topic
 //! occurred before while the preceding turn has another.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -54,8 +54,8 @@ pub struct MeasuredTopics {
     pub on_return: TopicFigures,
 }
 
-/// Feeds conversations to a history, and compares what is recalled for their turns. `progress` is
-/// called once per turn.
+/// Feeds conversations to a history, and compares the entries recalled for their turns. `progress`
+/// is called once per turn.
 pub fn ask(
     measure: &Measure,
     conversations: &[Conversation],
@@ -124,7 +124,7 @@ fn figures(outcomes: &[TopicOutcome], counts: impl Fn(&TopicOutcome) -> bool) ->
     figures
 }
 
-/// The units of the bootstrap: conversations.
+/// Returns the units of the bootstrap: conversations.
 pub fn drawn(outcomes: &[TopicOutcome]) -> Conversations {
     Conversations::new(outcomes.iter().map(|outcome| outcome.conversation))
 }

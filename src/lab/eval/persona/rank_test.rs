@@ -1,5 +1,5 @@
-//! The null-positive rank test (PK-ICR section 3.3 and appendix B): the rank of the bare dialogue D
-//! among the questions P_i + D, given the knowledge.
+//! Computes the null-positive rank test (PK-ICR section 3.3 and appendix B): the rank of the bare
+//! dialogue D among the questions P_i + D, given the knowledge.
 //!
 //! D should rank directly below the questions with a right sentence: that is rank 0. Ranking above
 //! a right sentence is −1; each wrong sentence above D adds one. *Non-triviality* is the mean
@@ -9,9 +9,9 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 
-/// The rank of the bare dialogue among the sentences, each with its score and whether it is right.
-/// A score equal to the bare one counts against the scorer: as below it for a right sentence, as
-/// above it for a wrong one.
+/// Returns the rank of the bare dialogue among the sentences, each with its score and whether it is
+/// right. A score equal to the bare one counts against the scorer: as below it for a right
+/// sentence, as above it for a wrong one.
 pub fn adjusted_rank(sentences: &[(f64, bool)], bare: f64) -> i64 {
     let above = |(score, right): &&(f64, bool)| *score > bare || (*score == bare && !*right);
     let right = sentences.iter().filter(|(_, right)| *right).count();

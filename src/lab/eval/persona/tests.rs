@@ -1,4 +1,4 @@
-//! Figures counted by hand, and the reading of KBP and FoCus.
+//! Tests on figures counted by hand, and of reading KBP and FoCus.
 
 use std::io::Write;
 

@@ -1,4 +1,4 @@
-//! A planner by classification, like the paper's BERT: logistic regression over TF-IDF of the last
+//! Plans by classification, like the paper's BERT: logistic regression over TF-IDF of the last
 //! utterance, one class against the others, with the n-grams of the gate's baseline. Three-fold
 //! cross-validation over the conversations of the training split chooses the penalty and the class
 //! weights with the best mean F1. The classifier is not saved.
@@ -70,8 +70,8 @@ fn is(cases: &[PlannedTurn], class: Planned) -> Vec<bool> {
     cases.iter().map(|case| case.gold == class).collect()
 }
 
-/// By strength of the penalty: the probabilities of each class, by models that were not trained on
-/// the case's part.
+/// Returns the probabilities of each class by strength of the penalty, from models that were not
+/// trained on the case's part.
 fn held_out(
     cases: &[PlannedTurn],
     rows: &Sparse,
@@ -98,7 +98,7 @@ fn held_out(
     found
 }
 
-/// The class of the highest weighted probability, the first of equals.
+/// Returns the class of the highest weighted probability, the first of equals.
 fn chosen(likely: &[f64; 3], weights: &[f64; 3]) -> Planned {
     let weighted = |place: usize| likely[place] * weights[place];
     let mut best = 0;

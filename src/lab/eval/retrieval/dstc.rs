@@ -1,4 +1,4 @@
-//! DSTC11 track 5: retrieval of the gold snippets for the last user turn.
+//! Measures retrieval on DSTC11 track 5: the gold snippets for the last user turn.
 //!
 //! Every sentence of a review, and every question with its answer, is a document; its title is the
 //! name of the hotel or restaurant. The query is the last user turn. *Within entities* restricts
@@ -75,7 +75,7 @@ pub(in crate::eval) struct Snippet {
 }
 
 impl Snippet {
-    /// The hotel or restaurant, with which the ids of its snippets begin.
+    /// Returns the hotel or restaurant, with which the ids of its snippets begin.
     pub(in crate::eval) fn entity(&self) -> String {
         let id = match &self.entity_id {
             Value::String(text) => text.clone(),
@@ -84,7 +84,7 @@ impl Snippet {
         format!("{}/{id}/", self.domain)
     }
 
-    /// The id of its document.
+    /// Returns the id of its document.
     pub(in crate::eval) fn id(&self) -> String {
         let place = [&self.entity_id, &Value::from(self.doc_type.as_str()), &self.doc_id];
         let parts = place.into_iter().chain(&self.sent_id).map(|part| match part {
@@ -195,7 +195,7 @@ fn indexed(
     Ok(Documents::open(folder, &store)?)
 }
 
-/// The snippets for a dialogue's last utterance, best first.
+/// Returns the snippets for a dialogue's last utterance, best first.
 fn rank(
     said: &[&str],
     documents: &Documents,

@@ -1,11 +1,11 @@
-//! KBP: retrieval of the persona sentence, and of the knowledge behind it, that the next reply
-//! uses.
+//! Measures retrieval on KBP: the persona sentence, and the knowledge behind it, that the next
+//! reply uses.
 //!
 //! Before every reply, the sentences of the answering side's persona are ranked, and all knowledge
 //! behind any of them. The gold items are those that the reply used, and recall@1 is the share of
-//! replies whose first item is gold. As in UniMS-RAG (METHODS' table): *persona* over replies that
-//! used a persona alone, *both persona* and *both documents* over replies that used both. Replies
-//! that used nothing are left out.
+//! replies whose first item is gold. As in UniMS-RAG: *persona* over replies that used a persona
+//! alone, *both persona* and *both documents* over replies that used both. Replies that used
+//! nothing are left out.
 //!
 //! There are three retrievers. *BM25* compares the last user utterance alone, by characters, with
 //! statistics of the candidates themselves. *Fusion* compares the whole dialogue, scores a persona
@@ -51,7 +51,7 @@ pub(in crate::eval) struct Exchange {
     /// The reply.
     #[serde(rename = "S")]
     pub(in crate::eval) system: String,
-    /// What the reply used: nothing, sentences, or sentences and knowledge.
+    /// The ids of the evidence that the reply used: none, sentences, or sentences and knowledge.
     #[serde(rename = "P-K")]
     pub(in crate::eval) used: Vec<Vec<String>>,
 }
@@ -126,7 +126,7 @@ pub fn evaluate(data: &Path, retriever: KbpRetriever<'_>) -> Result<RecallFigure
     })
 }
 
-/// The replies of a file's records that used any evidence.
+/// Returns the replies of a file's records that used any evidence.
 fn read(
     path: &Path,
     records: &[Record],
@@ -161,7 +161,7 @@ fn figures(cases: &[ReplyCandidates], rankings: &[First]) -> RecallFigures {
     }
 }
 
-/// The index of the largest score, the first of equals.
+/// Returns the index of the largest score, the first of equals.
 fn best(scores: impl Iterator<Item = f64>) -> Option<usize> {
     let mut best: Option<(f64, usize)> = None;
     for (at, score) in scores.enumerate() {

@@ -1,4 +1,4 @@
-//! A trained ranker: one hidden layer over a candidate's features, trained so that the gold
+//! Trains a ranker: one hidden layer over a candidate's features, trained so that the gold
 //! candidates of each group are likelier than the others (softmax over the group).
 //!
 //! For measurement only: the weights are not saved.
@@ -71,7 +71,7 @@ impl NeuralRanker {
         ranker
     }
 
-    /// The indexes of candidates, best first.
+    /// Returns the indexes of candidates, best first.
     pub(super) fn order(&self, rows: &[Vec<f64>]) -> Vec<usize> {
         let scores: Vec<f64> =
             rows.iter().map(|row| self.net.forward(&self.scaled(row)).1).collect();
@@ -118,7 +118,7 @@ impl Net {
         &self.weights[HIDDEN * (self.width + 1)..]
     }
 
-    /// The outputs of the hidden units, and the score.
+    /// Returns the outputs of the hidden units, and the score.
     fn forward(&self, row: &[f64]) -> (Vec<f64>, f64) {
         let hidden: Vec<f64> = (0..HIDDEN)
             .map(|unit| {

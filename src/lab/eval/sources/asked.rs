@@ -75,7 +75,7 @@ impl<'a> Asked<'a> {
         answers.into_iter().map(relevance).collect()
     }
 
-    /// The indexes of evidence by falling relevance.
+    /// Returns the indexes of evidence by falling relevance.
     pub(super) fn by_relevance(
         &mut self,
         dialogue: &[Exchange],

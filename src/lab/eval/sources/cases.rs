@@ -30,7 +30,7 @@ pub struct Case {
 }
 
 impl Case {
-    /// The sources that the reply used.
+    /// Returns the sources that the reply used.
     pub(super) fn gold_plan(&self) -> Vec<SourceKind> {
         match (self.gold_personas.is_empty(), self.gold_documents.is_empty()) {
             (true, true) => Vec::new(),
@@ -39,12 +39,12 @@ impl Case {
         }
     }
 
-    /// A persona sentence as evidence.
+    /// Returns a persona sentence as evidence.
     pub(super) fn sentence(&self, place: usize) -> EvidenceText {
         evidence_text(SourceKind::BotPersona, &self.known.persona[place])
     }
 
-    /// A document as evidence.
+    /// Returns a document as evidence.
     pub(super) fn document(&self, place: usize) -> EvidenceText {
         evidence_text(SourceKind::Documents, &self.known.documents[place].1)
     }
@@ -59,7 +59,7 @@ fn evidence_text(kind: SourceKind, text: &str) -> EvidenceText {
 pub struct Known {
     /// The sentences of the answering side's persona.
     pub persona: Vec<String>,
-    /// Documents, each with the index of the persona sentence that it stands behind.
+    /// Documents, each with the index of the persona sentence that it belongs to.
     pub documents: Vec<(usize, String)>,
 }
 

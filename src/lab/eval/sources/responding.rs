@@ -24,7 +24,7 @@ struct Source {
 }
 
 impl Source {
-    /// The next piece that no draft has used.
+    /// Returns the next piece that no draft has used.
     fn next_unseen(&mut self) -> Option<EvidenceText> {
         let next = self.ranked.get(self.used).cloned();
         self.used += usize::from(next.is_some());
@@ -74,8 +74,8 @@ impl<'a, 'm> Responding<'a, 'm> {
         })
     }
 
-    /// Searches the planned sources in order. Documents are those behind the first persona sentence
-    /// found, and bring the persona along.
+    /// Searches the planned sources: the persona first, then the documents behind the first
+    /// sentence found.
     fn search(&mut self) -> Result<(), MeasureError> {
         if self.plan.is_empty() {
             return Ok(());
@@ -101,7 +101,7 @@ impl<'a, 'm> Responding<'a, 'm> {
         Ok(())
     }
 
-    /// The indexes of a source's evidence in the setting's order.
+    /// Returns the indexes of a source's evidence in the setting's order.
     fn ranked(
         &mut self,
         mut places: Vec<usize>,
@@ -183,7 +183,7 @@ impl<'a, 'm> Responding<'a, 'm> {
     }
 }
 
-/// The sources to ask; documents bring along the persona that they depend on.
+/// Returns the sources to ask; documents bring along the persona that they depend on.
 fn planned(
     case: &Case,
     setting: &Setting,

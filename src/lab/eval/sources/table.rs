@@ -1,4 +1,4 @@
-//! The settings of UniMS-RAG's tables and figures, one row each.
+//! Lists the settings of UniMS-RAG's tables and figures, one row each.
 
 use super::{FindBy, PlanBy, Setting};
 
@@ -11,8 +11,8 @@ pub struct SourceRow {
     pub setting: Setting,
 }
 
-/// All rows: retrievers, one to three pieces, self-refinement by α and by rounds (from three
-/// pieces, as in the paper), oracles and ablations.
+/// Returns all rows: retrievers, one to three pieces, self-refinement by α and by rounds (from
+/// three pieces, as in the paper), oracles and ablations.
 pub fn rows() -> Vec<SourceRow> {
     let one = Setting::default();
     let three = Setting { pieces: 3, ..one };

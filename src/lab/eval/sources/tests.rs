@@ -1,4 +1,5 @@
-//! A scripted model and a judge by two letters, on a dialogue with figures counted by hand.
+//! Tests with a scripted model and a judge by two letters, on a dialogue with figures counted by
+//! hand.
 
 use std::sync::Arc;
 
@@ -37,8 +38,8 @@ fn judge() -> Judge {
     Judge::new(Arc::new(Tastes), Calibration { slope: 10.0, offset: -5.0 })
 }
 
-/// Four turns of one dialogue. The replies use nothing, a sentence, a sentence with a document
-/// behind it, and nothing.
+/// Returns four turns of one dialogue. The replies use nothing, a sentence, a sentence with a
+/// document behind it, and nothing.
 fn written() -> Vec<Case> {
     let line = r#"{"persona": {"B0": "我 喝茶", "B1": "我 爬山"},
         "persona_kg": {"B0": {"K0": "绿茶 是茶", "K1": "红茶 也是茶"}, "B1": {"K0": "泰山 是山"}},

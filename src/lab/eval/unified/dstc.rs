@@ -35,7 +35,8 @@ struct DstcTurn {
 pub(in crate::eval) struct Dialogues(HashMap<String, usize>);
 
 impl Dialogues {
-    /// The number of an instance's dialogue; instances with the same beginning are one dialogue.
+    /// Returns the number of an instance's dialogue; instances with the same beginning are one
+    /// dialogue.
     pub(in crate::eval) fn of(&mut self, instance: &Instance) -> usize {
         let beginning = instance.turns.first().map(|turn| turn.text.clone()).unwrap_or_default();
         let next = self.0.len();
@@ -72,7 +73,7 @@ pub fn read(
     if cases.is_empty() { Err(EvalError::Nothing { path: path.to_owned() }) } else { Ok(cases) }
 }
 
-/// A snippet in the model's form: after the name of its subject.
+/// Returns a snippet in the model's form: after the name of its subject.
 fn piece(name: &str, text: &str) -> EvidenceText {
     let text = format!("{name}: {text}");
     let title = Column { name: TITLE.to_owned(), value: name.to_owned() };

@@ -110,8 +110,8 @@ fn of_record(
     cases
 }
 
-/// The frame of actions as one text, `offer: airline = Delta, price = $469; inform count: count =
-/// 3`.
+/// Returns the frame of actions as one text, `offer: airline = Delta, price = $469; inform count:
+/// count = 3`.
 fn reply(system: &SgdTurn, frame: &SgdFrame) -> Reply {
     let mut texts: Vec<(String, Vec<String>)> = Vec::new();
     let mut actions: Vec<(String, Column)> = Vec::new();
@@ -161,7 +161,7 @@ fn piece(row: &Map<String, Value>) -> EvidenceText {
     EvidenceText { kind: SourceKind::Table, text, columns }
 }
 
-/// The row of the reply and two others; empty if the reply is about no row.
+/// Returns the row of the reply and two others; empty if the reply is about no row.
 fn judged(
     system: &SgdTurn,
     foreign: &[EvidenceText],

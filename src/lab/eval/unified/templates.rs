@@ -1,4 +1,4 @@
-//! Replaces refused responses: by a template mined from the replies of a training split with their
+//! Replaces refused responses by a template mined from the replies of a training split with their
 //! values taken out, chosen by the required content, or else by a plain sentence per value.
 //!
 //! Templates are sentences of the data set, so they are mined for each measurement and not saved.
@@ -23,7 +23,7 @@ enum Part {
 #[derive(Clone, Debug, Default)]
 pub struct Templates(HashMap<Signature, Vec<Part>>);
 
-/// An action with its slot, as a key.
+/// Returns an action with its slot, as a key.
 fn key(action: &str, column: &Column) -> String {
     format!("{action} {}", column.name)
 }
@@ -98,14 +98,14 @@ impl Templates {
             }
         }
         let most = |templates: BTreeMap<Vec<Part>, u32>| {
-            // The first of equals.
+            // Of equals, the first.
             let most = templates.into_iter().rev().max_by_key(|(_, count)| *count);
             most.map(|(parts, _)| parts).unwrap_or_default()
         };
         Self(counted.into_iter().map(|(signature, of)| (signature, most(of))).collect())
     }
 
-    /// The number of templates.
+    /// Returns the number of templates.
     pub fn len(&self) -> usize {
         self.0.len()
     }

@@ -1,4 +1,4 @@
-//! A scripted model, with figures counted by hand.
+//! Tests with a scripted model, and figures counted by hand.
 
 use turnstream_ports::model::unified::{Said, Wording};
 
@@ -49,9 +49,9 @@ fn wording(parts: &[&str]) -> Wording {
     }
 }
 
-/// A model that asks if a lamp is mentioned and finds evidence with an O relevant. It words well,
-/// but with an opinion of its own for the first user; at the second try for the second user; and
-/// never for the third.
+/// Answers as a model that asks if a lamp is mentioned and finds evidence with an O relevant. It
+/// words well, but with an opinion of its own for the first user; at the second try for the second
+/// user; and never for the third.
 fn scripted(request: &UnifiedRequest) -> UnifiedAnswer {
     let user = &request.dialogue[0].user;
     match &request.task {

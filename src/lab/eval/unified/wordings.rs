@@ -14,13 +14,13 @@ use crate::eval::generation::bleu::BleuCounts;
 use crate::eval::generation::rouge::rouge_l;
 use crate::eval::generation::tokens::Tokenisation;
 
-/// The first required value that a response lacks.
+/// Returns the first required value that a response lacks.
 fn lacks<'f>(text: &str, frame: &'f Frame) -> Option<&'f str> {
     let text = text.to_lowercase();
     frame.required().find(|value| !text.contains(&value.to_lowercase()))
 }
 
-/// Why a draft is refused.
+/// Returns the reason why a draft is refused.
 fn wrong(draft: &Wording, frame: &Frame, case: &UnifiedCase, reply: &Reply) -> Option<Unfaithful> {
     let dialogue = case.dialogue.iter();
     let said = dialogue.flat_map(|said| [Some(said.user.as_str()), said.response.as_deref()]);
@@ -44,7 +44,7 @@ fn name(wrong: &Unfaithful) -> &'static str {
     }
 }
 
-/// The statement of a draft that the frame's row does not support.
+/// Returns the kind of statement in a draft that the frame's row does not support.
 fn strange(draft: &Wording, frame: &Frame, asked: &str) -> Option<&'static str> {
     Some(match grounded::check(&draft.said, &frame.row(), asked).err()? {
         Ungrounded::Word(_) => "word",
@@ -63,7 +63,7 @@ fn strange(draft: &Wording, frame: &Frame, asked: &str) -> Option<&'static str> 
 struct WordingFigures {
     counts: BleuCounts,
     rouge_l: f64,
-    /// The numbers of required values and of those said.
+    /// The number of required values, and the number of those in the response.
     values: Option<(u32, u32)>,
     is_foreign: bool,
 }
@@ -134,7 +134,7 @@ impl Wordings {
     }
 
     /// Adds the first draft that is not refused, or else the replacement, to a producer's
-    /// responses; returns the response and who made it.
+    /// responses; returns the response and its producer.
     fn first(
         &mut self,
         making: &'static str,

@@ -1,5 +1,5 @@
-//! `turnstream eval gate` and `eval gates`: every labelled data set's shape in our own words, and
-//! the real ones where they are there.
+//! Tests `turnstream eval gate` and `eval gates` on every labelled data set's shape in our own
+//! words, and on the real data sets if they are available.
 
 use std::path::{Path, PathBuf};
 use std::process::Output;
@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use crate::turnstream;
 
-/// DESIGN's stable keys, and what stands beside them.
+/// The keys of the result with `--json`.
 const KEYS: [&str; 17] = [
     "format",
     "model",
@@ -33,7 +33,7 @@ fn eval(args: &[&str]) -> Output {
     turnstream(&["eval"]).args(args).output().expect("it runs")
 }
 
-/// The last line on standard output.
+/// Returns the last line on standard output.
 fn json(args: &[&str]) -> Value {
     let output = eval(&[args, &["--json"]].concat());
     let error = String::from_utf8_lossy(&output.stderr);
@@ -49,7 +49,7 @@ impl Folder {
         Self(tempfile::tempdir().expect("a folder"))
     }
 
-    /// Writes records a line each, and gives the path.
+    /// Writes records, one per line, and returns the path.
     fn write(&self, name: &str, records: &[Value]) -> String {
         let path = self.0.path().join(name);
         std::fs::create_dir_all(path.parent().expect("a folder")).expect("a folder");
@@ -63,7 +63,8 @@ impl Folder {
     }
 }
 
-/// What is asked for in the even ones of made-up dialogues, and said in the odd ones.
+/// Returns whether an utterance of a made-up dialogue asks for knowledge, and its text: even ones
+/// ask, odd ones do not.
 fn said(number: usize) -> (bool, String) {
     let place = ["mill", "harbour inn", "blue lantern"][number % 3];
     match number % 2 {
@@ -72,7 +73,7 @@ fn said(number: usize) -> (bool, String) {
     }
 }
 
-/// Thirty dialogues of a data set's shape; every third begins like the one before it.
+/// Returns thirty dialogues of a data set's shape; each three in a row begin alike.
 fn dialogues(format: &str) -> Vec<Value> {
     (0..30).map(|number| dialogue(format, number)).collect()
 }
@@ -152,7 +153,7 @@ fn every_labelled_data_set_is_measured_with_the_same_keys() {
             assert_eq!(found.get("others").is_some(), format == "kbp");
             assert_eq!(found["causal"], true);
             if learns {
-                // What is asked and what is told differ in every word but the place.
+                // Utterances that ask and utterances that tell share no word but the place.
                 assert_eq!(found["auc"], 1.0, "{format}");
                 assert_eq!(found["model"], "tfidf");
             }
@@ -194,10 +195,10 @@ fn a_transcript_is_measured_without_its_punctuation_and_with_its_errors() {
     let said = |errors: &str, seed: &str| {
         json(&[&lexical[..], &["--transcript", errors, "--seed", seed]].concat())
     };
-    // Only the mark tells a question here, and a transcript has none.
+    // Only the question mark tells a question here, and a transcript has none.
     assert_eq!(json(&lexical)["auc"], 1.0);
     assert_eq!(said("0", "1")["auc"], 0.5);
-    // The same text is misheard in the same way, and in another by another seed.
+    // A seed always mishears the same text in the same way, and another seed in another way.
     assert_eq!(said("0.5", "1"), said("0.5", "1"));
     assert_ne!(said("0.5", "1")["auc"], said("0.5", "2")["auc"]);
     let refused = eval(&[&lexical[..], &["--transcript", "1.5"]].concat());

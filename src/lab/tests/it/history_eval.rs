@@ -1,5 +1,5 @@
-//! `turnstream eval history` and `eval histories`: our own turns, and the real data where it is
-//! there.
+//! Tests `turnstream eval history` and `eval histories` on our own turns, and on the real data if
+//! it is available.
 
 use std::path::PathBuf;
 use std::process::Output;
@@ -12,7 +12,7 @@ fn eval(args: &[&str]) -> Output {
     turnstream(&["eval"]).args(args).output().expect("it runs")
 }
 
-/// The last line on standard output.
+/// Returns the last line on standard output.
 fn json_of(args: &[&str]) -> Value {
     let output = eval(&[args, &["--json"]].concat());
     let error = String::from_utf8_lossy(&output.stderr);
@@ -21,7 +21,8 @@ fn json_of(args: &[&str]) -> Value {
     serde_json::from_str(out.lines().last().expect("a line")).expect("JSON")
 }
 
-/// Eight utterances and two questions at the end; the first asks for what was said second.
+/// Writes a log of eight utterances with two questions at the end; the first asks for the second
+/// exchange.
 fn log(folder: &tempfile::TempDir) -> String {
     let said = [
         "My parcel is late.",
@@ -96,7 +97,7 @@ fn what_is_wrong_is_refused_by_its_exit_code() {
     assert_eq!(code(&["--format", "turns", "--data", "nowhere.jsonl"]), Some(3));
 }
 
-/// A file of the real data, where it is there.
+/// Returns a file of the real data, if it is available.
 fn real(file: &str) -> Option<PathBuf> {
     let beside = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../../shared/data");
     let folder = std::env::var_os("TURNSTREAM_DATA").map_or(beside, PathBuf::from);

@@ -1,5 +1,5 @@
-//! What `turnstream-lab` measures, by the program. Tests that need `turnstream` as well are among
-//! those of the whole workspace.
+//! Tests what `turnstream-lab` measures, by running the program. Tests that also need `turnstream`
+//! are among those of the whole workspace.
 
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -7,8 +7,8 @@ use std::process::{Command, Stdio};
 mod gates;
 mod history_eval;
 
-/// The program, with the snapshot of the shipped knowledge where all tests find it, and nothing at
-/// its standard input.
+/// Returns a command that runs the program with the shared snapshot of the shipped knowledge, and
+/// an empty standard input.
 fn turnstream(args: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_turnstream-lab"));
     let cache = Path::new(env!("CARGO_TARGET_TMPDIR")).join("cache");

@@ -1,4 +1,4 @@
-//! The broker of a test, with topics of its own.
+//! Provides the broker of a test, with separate topics for each test.
 
 use std::ffi::OsStr;
 use std::path::Path;
@@ -10,10 +10,11 @@ use rdkafka::admin::{NewTopic, TopicReplication};
 
 use super::*;
 
-/// One test with a broker runs at a time: on a few cores, two brokers starve each other until sessions expire.
+/// Lets one test with a broker run at a time: on a few cores, two brokers starve each other until
+/// sessions expire.
 static ALONE: Mutex<()> = Mutex::new(());
 
-/// A broker. One that the test started stops with this value.
+/// A broker. If the test started it, it stops when this value is dropped.
 pub(super) struct Broker {
     pub(super) bootstrap: String,
     pub(super) data: Option<tempfile::TempDir>,
@@ -30,7 +31,7 @@ fn run(script: &str, arguments: &[&OsStr]) -> Result<String, String> {
     if done.status.success() { Ok(text(&done.stdout)) } else { Err(text(&done.stderr)) }
 }
 
-/// A test that failed does not fail the next one.
+/// Recovers from poisoning, so that one failed test does not fail the next.
 fn alone() -> MutexGuard<'static, ()> {
     ALONE.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -77,14 +78,14 @@ impl Broker {
         run("start", &["--data".as_ref(), data]).unwrap();
     }
 
-    /// Settings with topics of their own, which are created.
+    /// Creates topics for one test, and returns settings that name them.
     pub(super) fn fresh(&self) -> KafkaConfig {
         let config = self.unmade();
         self.make_topics(&config, PARTITIONS, |_, topic| topic);
         config
     }
 
-    /// Settings with topics of their own, which do not exist yet.
+    /// Returns settings that name topics for one test, without creating the topics.
     pub(super) fn unmade(&self) -> KafkaConfig {
         static COUNT: AtomicU32 = AtomicU32::new(0);
         let number = COUNT.fetch_add(1, Ordering::Relaxed);

@@ -15,9 +15,10 @@ use super::*;
 fn what_a_crashed_broker_forgot_is_never_committed() {
     let Some(broker) = Broker::start_ours() else { return };
     let mut bed = Topics::fresh(&broker);
-    // It passes while the broker is away and waits for the session of its dead self, not before.
+    // The timeout passes while the broker is away and waits for its earlier session to expire, not
+    // before.
     bed.0.transaction_timeout_ms = 8_000;
-    // Who keeps its place in the group must not be fenced by what it writes before it joins.
+    // A static member must not be fenced by the records that it writes before it joins.
     bed.0.group_instance_id = "member-1".to_owned();
     let places = || {
         sweep::of_turns(topics::Fit {

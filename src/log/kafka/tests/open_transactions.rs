@@ -28,7 +28,7 @@ pub(super) fn are_shown_and_ended(broker: &mut Broker) {
         .iter()
         .map(|at| (at.topic.as_str(), at.partition, at.stable_end, at.high_watermark))
         .collect();
-    // The sweeps of both, and the committed record, come first with their ends.
+    // Both sweeps and the committed record, each with its end marker, come first.
     let responses = (bed.0.topics.responses.as_str(), 1, 4, 5);
     assert_eq!(places, [responses, (bed.0.topics.history.as_str(), 2, 2, 4)]);
     for at in &found {

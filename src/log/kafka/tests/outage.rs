@@ -1,4 +1,4 @@
-//! Tests of a broker that is away, or stands still, for longer than a transaction's timeout.
+//! Tests of a broker that is away, or halted, for longer than a transaction's timeout.
 
 use super::*;
 
@@ -39,7 +39,7 @@ pub(super) fn a_broker_that_stood_still_is_waited_for(broker: &mut Broker) {
         positions: vec![position(0, generation, offset, "")],
     };
     let mut expected = Vec::new();
-    // The broker first stands still before the transaction begins, later at any point of one.
+    // The broker is first halted before the transaction begins, later at any point of one.
     for (nth, wait_ms) in [None, Some(0), Some(3), Some(6), Some(12)].into_iter().enumerate() {
         let value = format!("outcome {nth}");
         let transaction = said(&value, member.held[&0], nth as i64 + 1);

@@ -1,5 +1,5 @@
-//! The command of a training, as the gate's card records it: with the same data and the same
-//! program, it makes the same gate again.
+//! Formats the command of a training for the gate's card: with the same data and the same program,
+//! the command makes the same gate again.
 
 use std::path::Path;
 

@@ -31,7 +31,7 @@ impl Sparse {
         self.starts.push(self.columns.len());
     }
 
-    /// The number of rows.
+    /// Returns the number of rows.
     pub fn len(&self) -> usize {
         self.starts.len().saturating_sub(1)
     }
@@ -41,12 +41,12 @@ impl Sparse {
         self.len() == 0
     }
 
-    /// The number of columns.
+    /// Returns the number of columns.
     pub fn width(&self) -> usize {
         self.width
     }
 
-    /// The columns of a row with values other than zero, and the values.
+    /// Returns the columns of a row with values other than zero, and the values.
     pub fn row(&self, at: usize) -> (&[u32], &[f32]) {
         let range = self.starts[at]..self.starts[at + 1];
         (&self.columns[range.clone()], &self.values[range])

@@ -26,12 +26,12 @@ pub struct Logistic {
 }
 
 impl Logistic {
-    /// The default start of a fit.
+    /// Returns the default start of a fit.
     pub fn zero(width: usize) -> Self {
         Self { weights: vec![0.0; width + 1] }
     }
 
-    /// The probabilities that the rows in `asked` are positive.
+    /// Returns the probabilities that the rows in `asked` are positive.
     pub fn likely(&self, rows: &Sparse, asked: &[usize]) -> Vec<f64> {
         asked.iter().map(|at| 1.0 / (1.0 + (-self.margin(rows, *at)).exp())).collect()
     }
@@ -147,7 +147,7 @@ fn minimise(task: &Task<'_>, mut at: Logistic) -> Logistic {
     at
 }
 
-/// The direction of descent: the gradient, corrected by the curvature of the kept steps.
+/// Returns the direction of descent: the gradient, corrected by the curvature of the kept steps.
 fn direction(gradient: &[f64], memory: &VecDeque<Remembered>) -> Vec<f64> {
     let mut direction: Vec<f64> = gradient.iter().map(|slope| -slope).collect();
     let mut shares = Vec::with_capacity(memory.len());

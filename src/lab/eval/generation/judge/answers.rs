@@ -1,5 +1,5 @@
-//! The judge's answers, as JSON by a schema. The schema constrains the form; range checks cover the
-//! rest (a rating within its bounds, as many verdicts as statements).
+//! Reads the judge's answers, as JSON by a schema. The schema constrains the form; range checks
+//! cover the rest (a rating within its bounds, as many verdicts as statements).
 
 use std::sync::Arc;
 
@@ -7,7 +7,7 @@ use schemars::{JsonSchema, schema_for};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 
-/// The most characters of an answer that a message repeats.
+/// The most characters of an answer that an error message repeats.
 const MOST_REPEATED: usize = 80;
 
 /// How engaging a response is.
@@ -67,7 +67,7 @@ pub(super) struct Questions {
     pub utterances: Vec<String>,
 }
 
-/// The JSON Schema of an answer.
+/// Returns the JSON Schema of an answer.
 pub(super) fn schema<A: JsonSchema>() -> Arc<str> {
     schema_for!(A).to_value().to_string().into()
 }

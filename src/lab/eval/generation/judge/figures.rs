@@ -1,4 +1,4 @@
-//! The judge's figures: means over the responses with a judgement, and how they were made.
+//! Computes the judge's figures: means over the responses with a judgement, and how they were made.
 
 use std::collections::BTreeMap;
 
@@ -119,7 +119,7 @@ impl JudgedMeans {
     }
 }
 
-/// The geometric mean of figures; `None` if one is missing or negative.
+/// Returns the geometric mean of figures; `None` if one is missing or negative.
 fn geometric_mean(figures: &[Option<f64>]) -> Option<f64> {
     let figures: Option<Vec<f64>> = figures.iter().copied().collect();
     let figures = figures.filter(|figures| figures.iter().all(|figure| *figure >= 0.0))?;

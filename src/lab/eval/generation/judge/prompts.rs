@@ -1,4 +1,4 @@
-//! The judge's prompts, as files: the task, and under `[answer]` the form of the answer. The
+//! Loads the judge's prompts from files: the task, and under `[answer]` the form of the answer. The
 //! material goes between the two, each part in its fence. English and Chinese.
 
 use turnstream_operators::prompted::fence::{NOTE_CHINESE, NOTE_ENGLISH};
@@ -10,7 +10,7 @@ use crate::eval::generation::tokens::Tokenisation;
 pub struct Prompt {
     /// The name in results.
     pub name: &'static str,
-    /// The instructions: what the judge is told about its task.
+    /// The instructions that describe the judge's task.
     pub system: String,
     /// The form of the answer.
     pub answer: &'static str,
@@ -78,7 +78,7 @@ fn read(name: &'static str, file: &'static str, note: &str) -> Prompt {
 }
 
 impl Prompts {
-    /// The shipped prompts in the language of the responses.
+    /// Returns the shipped prompts in the language of the responses.
     pub fn shipped(language: Tokenisation) -> Self {
         macro_rules! prompts {
             ($folder:literal, $wording:expr, $($name:ident)*) => {
@@ -102,7 +102,7 @@ impl Prompts {
         }
     }
 
-    /// All prompts.
+    /// Returns all prompts.
     pub fn all(&self) -> [&Prompt; 6] {
         let Self { engagement, quality, relevance, statements, support, questions, .. } = self;
         [engagement, quality, relevance, statements, support, questions]

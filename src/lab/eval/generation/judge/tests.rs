@@ -90,7 +90,7 @@ fn answer(text: &str, evidence: &[&str]) -> Answer {
     }
 }
 
-/// Which question a request asks.
+/// Returns the name of the question that a request asks.
 fn question(request: &GenerateRequest) -> &'static str {
     let prompts = Prompts::shipped(Tokenisation::English);
     let asked = prompts.all().into_iter().find(|prompt| prompt.system == request.system);

@@ -1,5 +1,5 @@
-//! The fusion: features of a dialogue and of the candidates for its next reply, and the rankings
-//! trained on them.
+//! Ranks by the fusion: features of a dialogue and of the candidates for its next reply, and the
+//! rankings trained on them.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -118,7 +118,7 @@ impl Weights {
         Self([bags(0), bags(1)])
     }
 
-    /// The features of a text against the parts of a dialogue.
+    /// Returns the features of a text against the parts of a dialogue.
     fn matches(&self, parts: &[Text; PARTS], text: &Text) -> Vec<f64> {
         let mut measures = Vec::with_capacity(MATCH);
         for part in parts {
@@ -153,7 +153,7 @@ pub(super) struct ReplyCandidates {
     pub(super) gold_documents: BTreeSet<usize>,
 }
 
-/// A dialogue's cases, one per reply.
+/// Returns a dialogue's cases, one per reply.
 pub(super) fn cases(record: &Record, lexicon: &mut Lexicon) -> Vec<ReplyCandidates> {
     let ids: Vec<&String> = record.persona.keys().collect();
     let personas: Vec<Text> = record.persona.values().map(|text| lexicon.read(text)).collect();
@@ -196,7 +196,7 @@ impl ReplyCandidates {
         self.personas.iter().chain(self.documents.iter().map(|(_, text)| text))
     }
 
-    /// The first persona and the first document by BM25 over the last user utterance.
+    /// Returns the first persona and the first document by BM25 over the last user utterance.
     pub(super) fn by_bm25(&self) -> First {
         let query = &self.parts[0].0[0];
         let first = |texts: Vec<&Bag<u32>>| {

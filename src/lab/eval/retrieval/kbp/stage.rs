@@ -12,8 +12,8 @@ use turnstream_schemas::{EventTime, InputId, RequestId, Scope, SourceName, Speak
 use super::{EvalError, Record, Stage};
 
 impl Stage<'_> {
-    /// For every reply of a dialogue that used any evidence, the index of the stage's first
-    /// sentence, from 0; `None` if the stage finds none.
+    /// Returns, for every reply of a dialogue that used any evidence, the index of the stage's
+    /// first sentence, from 0; `None` if the stage finds none.
     pub(super) fn firsts(&self, record: &Record) -> Result<Vec<Option<usize>>, EvalError> {
         let source = SourceName::from("persona");
         let (mut dialogue, mut firsts) = (Vec::new(), Vec::new());

@@ -325,10 +325,13 @@ impl ResponseDecision {
             &self.read_evidence(turn),
             reading,
             turn.context.query(),
+            &turn.taught,
             self.config.max_sentences as usize,
         );
         let mut verdict = match choice {
-            Some(Choice { place, sentences, is_named, .. }) if answers || is_named => {
+            Some(Choice { place, sentences, is_named, is_taught, .. })
+                if answers || is_named || is_taught =>
+            {
                 let said = choice::said(&turn.evidence[place], &sentences, turn.context.lexicon());
                 let decided = ActionDecision { said, ..ActionDecision::to(Action::Answer) };
                 DecidedResponse { decided: Some(decided), answers: vec![place] }

@@ -1,18 +1,21 @@
 //! Chooses the section that answers and which of its sentences to say, by the reader's scores.
 
 use turnstream_knowledge::language::Lexicon;
+use turnstream_knowledge::phrasings::NearestPhrasings;
 use turnstream_knowledge::sentences::sentences;
 use turnstream_knowledge::terms::terms;
 use turnstream_ports::model::reader::{Reading, Section};
 use turnstream_schemas::{Column, Evidence, TableRow};
 
 use crate::tables::{self, subject};
-use turnstream_knowledge::phrasings::NearestPhrasings;
 
 /// The most by which a sentence's logit may be below the best one's for it to be said too.
 const BESIDE: f32 = 1.0;
 /// The most by which the best logits of two rows may differ for the rows to be rivals.
 const RIVALS: f32 = 0.7;
+/// The least cosine of a question and a phrasing at which the two say the same: what staff taught
+/// of it holds, whatever the reader finds.
+const SAME: f64 = 0.97;
 
 /// The section that answers best, and what to say of it.
 #[derive(Clone, Debug, PartialEq)]
@@ -25,6 +28,8 @@ pub(super) struct Choice {
     pub(super) rivals: Option<[String; 2]>,
     /// Whether the section is a row, and the utterance names it and one of its columns.
     pub(super) is_named: bool,
+    /// Whether staff taught that the section answers this very question.
+    pub(super) is_taught: bool,
 }
 
 /// Converts a piece of evidence to the section that the reader reads.
@@ -41,12 +46,13 @@ pub(super) fn section(evidence: &Evidence, taught: &NearestPhrasings) -> Section
     Section { title, sentences: sentences(&evidence.text), taught }
 }
 
-/// Chooses the section with the best sentence, the first of equals, and what to say of it. Returns
-/// `None` if nothing was read.
+/// Chooses the section with the best sentence, the first of equals, or the one that staff taught for
+/// this very question, and what to say of it. Returns `None` if nothing was read.
 pub(super) fn choose(
     read: &[(usize, &Evidence)],
     reading: &Reading,
     utterance: &str,
+    taught: &NearestPhrasings,
     most: usize,
 ) -> Option<Choice> {
     let best = |scores: &[f32]| {
@@ -101,6 +107,12 @@ pub(super) fn choose(
     {
         std::mem::swap(first, second);
     }
+    let is_taught =
+        |(_, of, ..): &(usize, &Evidence, &Vec<f32>, (usize, f32))| taught.of(&of.id) >= SAME;
+    let lesson = sections.iter().position(is_taught).filter(|_| cell.is_none());
+    if let Some(at) = lesson {
+        sections[..=at].rotate_right(1);
+    }
     let (place, evidence, scores, (at, score)) = *sections.first()?;
     // Rows are rivals only if the best one answers at all.
     let rivals = sections
@@ -127,7 +139,8 @@ pub(super) fn choose(
         }
     }
     sentences.sort_unstable();
-    Some(Choice { place, sentences, rivals, is_named: cell.is_some() })
+    let (is_named, is_taught) = (cell.is_some(), lesson.is_some());
+    Some(Choice { place, sentences, rivals, is_named, is_taught })
 }
 
 /// Returns the places of the rows that answer a row operation of the turn, and what to say of them.

@@ -1,5 +1,6 @@
+use turnstream_knowledge::phrasings::{LeadsTo, Phrasing, Phrasings};
 use turnstream_ports::model::reader::Section;
-use turnstream_schemas::{Column, RowOperation, RowsAsked, SourceKind, TableRow};
+use turnstream_schemas::{Column, EvidenceId, RowOperation, RowsAsked, SourceKind, TableRow};
 
 use super::*;
 use crate::sources::SourceConfig;
@@ -13,8 +14,16 @@ fn decided_with(
     evidence: Vec<Evidence>,
     reading: Reading,
 ) -> (TurnInFlight, Vec<ReadRequest>) {
+    let turn = TurnInFlight { evidence, ..scene(lines, &graph("sea HasA fish 1")) };
+    decided_turn(config, turn, reading)
+}
+
+fn decided_turn(
+    config: &DecisionConfig,
+    turn: TurnInFlight,
+    reading: Reading,
+) -> (TurnInFlight, Vec<ReadRequest>) {
     let graph = graph("sea HasA fish 1");
-    let turn = TurnInFlight { evidence, ..scene(lines, &graph) };
     let (config, reader) = (config.clone(), Answering::new(move |_| reading.clone()));
     let model = Arc::clone(&reader);
     let (mut values, faults) = run_dataflow(vec![turn], move |turns| {
@@ -117,6 +126,25 @@ fn a_row_and_a_column_that_are_named_are_said_whatever_is_near() {
     let given = reading(&[&[-5.0, -5.0, -4.0]], 0.1);
     let turn = decided(&["u: how heavy is the half price lamp?"], rows, given);
     assert_eq!(of(&turn).0, Action::Decline, "a word of the name asks for no column");
+}
+
+#[test]
+fn what_staff_taught_of_this_very_question_is_said() {
+    let given = || reading(&[&[-1.0], &[-4.0, -3.0, -5.0]], 0.1);
+    let (text, vector) = ("the small ones".to_owned(), vec![1.0, 0.0]);
+    let leads_to = LeadsTo::Chunks(vec![(EvidenceId("returns".to_owned()), 2)]);
+    let phrasings = Phrasings::new(vec![Arc::new(Phrasing { text, leads_to, vector })]);
+    for (question, said) in [
+        ([0.98, 0.2], (Action::Answer, "Sale items have 7 days.")),
+        ([0.95, 0.31], (Action::Decline, &*DecisionTexts::default().en.decline)),
+    ] {
+        let lines = ["u: the small ones"];
+        let taught = Arc::new(phrasings.nearest(&question));
+        let turn = scene(&lines, &graph("sea HasA fish 1"));
+        let turn = TurnInFlight { evidence: pages(), taught, ..turn };
+        let (turn, _) = decided_turn(&DecisionConfig::default(), turn, given());
+        assert_eq!((of(&turn).0, of(&turn).2), said, "{question:?}");
+    }
 }
 
 #[test]

@@ -11,7 +11,7 @@ use turnstream_ports::model::reader::READER;
 
 use turnstream_console::progress::Progress;
 use turnstream_console::{InputRefused, Usage, load_config, print_json};
-use turnstream_sources::documents::record::{read, sources};
+use turnstream_sources::documents::record::{FoundFiles, read, sources};
 use turnstream_sources::documents::{
     Change, Documents, DocumentsConfig, DocumentsError, Importer, Report,
 };
@@ -71,9 +71,9 @@ Examples:
   turnstream documents import handbook/ --out store --chunk-characters 500
   turnstream documents import handbook/ --out store --encoder minilm
 
-A line of JSON is {\"id\", \"title\"?, \"text\", \"metadata\"?}, metadata flat. A .md or .txt file is
-one document, whose id is its path below the folder that is named. A document whose id is there
-already takes its place. Bad lines are reported by file and number and left out.";
+A line of JSON is {\"id\", \"title\"?, \"text\", \"metadata\"?}, metadata flat. A .md, .html or
+.txt file is one document, whose id is its path below the folder that is named. A document whose id
+is there already takes its place. Bad lines are reported by file and number and left out.";
 
 const SEARCH_EXAMPLES: &str = "\
 Examples:
@@ -95,6 +95,8 @@ Examples:
   turnstream documents reindex --dir store";
 
 /// Defaults of `documents import`.
+/// The most files that are named when they are left out.
+const NAMED_FILES: usize = 20;
 const CHUNK_CHARACTERS: u32 = 800;
 const MAX_DOCUMENT_BYTES: u64 = 16 << 20;
 const MAP_SIZE_MIB: u32 = 16 * 1024;
@@ -241,9 +243,16 @@ pub fn import_pages(pages: &std::path::Path, store: &std::path::Path) -> anyhow:
 }
 
 fn import(args: &DocumentsImportArgs, out: &mut dyn Write) -> anyhow::Result<()> {
-    let sources = sources(&args.paths)?;
-    if sources.is_empty() {
-        let remedy = "name files, or folders with .jsonl, .md or .txt files";
+    let FoundFiles { files, skipped } = sources(&args.paths)?;
+    if !skipped.is_empty() {
+        let names = skipped.iter().take(NAMED_FILES).map(|file| file.display().to_string());
+        let names = names.collect::<Vec<_>>().join(", ");
+        let message =
+            "files are not documents and are left out; export them as HTML, Markdown or text";
+        tracing::warn!(files = skipped.len(), "{message}: {names}");
+    }
+    if files.is_empty() {
+        let remedy = "name files, or folders with .jsonl, .md, .html or .txt files";
         return Err(InputRefused::new("there is nothing to import", remedy).into());
     }
     let config = DocumentsConfig { map_size_mib: args.map_size_mib as usize, ..Default::default() };
@@ -254,7 +263,7 @@ fn import(args: &DocumentsImportArgs, out: &mut dyn Write) -> anyhow::Result<()>
     let importer = Importer::open(&args.out, &config, args.chunk_characters as usize, encoder)?;
     let progress = Progress::start("documents");
     let report = importer.run(|change| {
-        for source in &sources {
+        for source in &files {
             read(source, args.max_document_bytes, &mut |document| {
                 progress.advance();
                 change(document.map_or_else(Change::Bad, Change::Put))

@@ -15,6 +15,7 @@ use turnstream_ports::model::reader::READER;
 use crate::index::{TreeConfig, Trees};
 use crate::phrasings::slug;
 
+mod html;
 pub mod import;
 pub mod record;
 pub mod split;

@@ -1,8 +1,8 @@
-//! Reads documents from JSON lines, Markdown and plain text.
+//! Reads documents from JSON lines, Markdown, HTML and plain text.
 //!
 //! A JSON line is a document: `{"id", "title"?, "text", "metadata"?}`, with flat metadata. A
-//! Markdown or text file is also a document. Its id is its path below the named folder, or the name
-//! of a named file; its title is the first heading, or else the file's name. Invalid documents are
+//! Markdown, HTML or text file is also a document. Its id is its path below the named folder, or the
+//! name of a named file; its title is the first heading, or else the page's title or the file's name. Invalid documents are
 //! reported with file and line, and skipped.
 
 use std::collections::BTreeMap;
@@ -14,6 +14,7 @@ use flate2::read::MultiGzDecoder;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use super::html::{ConvertedPage, page};
 use super::{DocumentsError, MAX_ID_BYTES};
 
 /// The markup of a text.
@@ -72,26 +73,36 @@ pub struct Source {
     pub id: String,
 }
 
-/// Lists the files of paths by name: named files themselves, and in named folders every file that
-/// ends in `.jsonl`, `.ndjson`, `.md`, `.markdown` or `.txt` (with or without `.gz`).
+/// The files below some paths.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct FoundFiles {
+    /// The files to import: named files themselves, and in named folders, by name, every file that
+    /// ends in `.jsonl`, `.ndjson`, `.md`, `.markdown`, `.html`, `.htm` or `.txt` (with or without
+    /// `.gz`).
+    pub files: Vec<Source>,
+    /// Other files in named folders, such as PDF; those whose name begins with a dot are not listed.
+    pub skipped: Vec<PathBuf>,
+}
+
+/// Lists the files of paths.
 ///
 /// # Errors
 /// A path cannot be read.
-pub fn sources(paths: &[PathBuf]) -> Result<Vec<Source>, DocumentsError> {
-    let mut sources = Vec::new();
+pub fn sources(paths: &[PathBuf]) -> Result<FoundFiles, DocumentsError> {
+    let mut sources = FoundFiles::default();
     for path in paths {
         let failed = |source| DocumentsError::Read { path: path.clone(), source };
         if std::fs::metadata(path).map_err(failed)?.is_dir() {
             walk(path, path, &mut sources)?;
         } else {
             let name = path.file_name().map(|name| name.to_string_lossy().into_owned());
-            sources.push(Source { path: path.clone(), id: name.unwrap_or_default() });
+            sources.files.push(Source { path: path.clone(), id: name.unwrap_or_default() });
         }
     }
     Ok(sources)
 }
 
-fn walk(root: &Path, folder: &Path, sources: &mut Vec<Source>) -> Result<(), DocumentsError> {
+fn walk(root: &Path, folder: &Path, sources: &mut FoundFiles) -> Result<(), DocumentsError> {
     let failed = |source| DocumentsError::Read { path: folder.to_owned(), source };
     let entries = std::fs::read_dir(folder).map_err(failed)?;
     let mut paths =
@@ -104,7 +115,9 @@ fn walk(root: &Path, folder: &Path, sources: &mut Vec<Source>) -> Result<(), Doc
             let below = path.strip_prefix(root).unwrap_or(&path);
             let parts = below.components().map(|part| part.as_os_str().to_string_lossy());
             let id = parts.collect::<Vec<_>>().join("/");
-            sources.push(Source { path, id });
+            sources.files.push(Source { path, id });
+        } else if !path.file_name().is_some_and(|name| name.to_string_lossy().starts_with('.')) {
+            sources.skipped.push(path);
         }
     }
     Ok(())
@@ -114,6 +127,7 @@ fn walk(root: &Path, folder: &Path, sources: &mut Vec<Source>) -> Result<(), Doc
 enum Kind {
     Lines,
     Markdown,
+    Html,
     Text,
     Other,
 }
@@ -125,6 +139,7 @@ impl Kind {
         match name.rsplit_once('.').map(|(_, extension)| extension) {
             Some("jsonl" | "ndjson") => Self::Lines,
             Some("md" | "markdown") => Self::Markdown,
+            Some("html" | "htm") => Self::Html,
             Some("txt") => Self::Text,
             _ => Self::Other,
         }
@@ -236,14 +251,24 @@ fn plain(value: &Value) -> Option<String> {
 }
 
 fn whole_file(source: &Source, bytes: Vec<u8>, kind: Kind) -> Result<Document, String> {
-    let text = String::from_utf8(bytes).map_err(|error| format!("no UTF-8: {error}"))?;
+    let text = String::from_utf8(bytes).map_err(|error| {
+        format!("no UTF-8: {error}; export PDF and Word files as HTML, Markdown or text")
+    })?;
     let text = text.trim_start_matches('\u{feff}').to_owned();
-    let markup = if kind == Kind::Markdown { Markup::Markdown } else { Markup::Plain };
+    let (text, markup, title) = match kind {
+        Kind::Html => {
+            let ConvertedPage { title, markdown } = page(&text)?;
+            (markdown, Markup::Markdown, Some(title).filter(|title| !title.is_empty()))
+        }
+        Kind::Markdown => (text, Markup::Markdown, None),
+        Kind::Lines | Kind::Text | Kind::Other => (text, Markup::Plain, None),
+    };
     let heading = (markup == Markup::Markdown)
         .then(|| text.lines().find_map(|line| line.trim_start().strip_prefix("# ")))
         .flatten();
     let stem = source.path.file_stem().map(|stem| stem.to_string_lossy().into_owned());
-    let title = heading.map(|heading| heading.trim().to_owned()).or(stem).unwrap_or_default();
+    let heading = heading.map(|heading| heading.trim().to_owned());
+    let title = heading.or(title).or(stem).unwrap_or_default();
     check(Document { id: source.id.clone(), title, text, metadata: BTreeMap::new(), markup })
 }
 
@@ -267,7 +292,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         std::fs::write(folder.path().join(name), content).unwrap();
         let (mut good, mut bad) = (Vec::new(), Vec::new());
-        for source in sources(&[folder.path().to_owned()]).unwrap() {
+        for source in sources(&[folder.path().to_owned()]).unwrap().files {
             read(&source, most, &mut |document| {
                 match document {
                     Ok(document) => good.push(document),
@@ -316,5 +341,22 @@ mod tests {
         assert_eq!((good[0].title.as_str(), good[0].markup), ("notes", Markup::Plain));
         let (good, bad) = documents("notes.txt", &[0xff, 0xfe], 1000);
         assert!(good.is_empty() && bad[0].reason.contains("UTF-8"));
+        let html = "<title>Hours</title><h2>When</h2><p>From nine.";
+        let (good, _) = documents("hours.html", html.as_bytes(), 1000);
+        assert_eq!((good[0].title.as_str(), good[0].markup), ("Hours", Markup::Markdown));
+        assert!(good[0].text.contains("## When"), "{}", good[0].text);
+    }
+
+    #[test]
+    fn files_of_other_kinds_are_named() {
+        let folder = tempfile::tempdir().unwrap();
+        let inner = folder.path().join("inner");
+        std::fs::create_dir(&inner).unwrap();
+        for name in ["a.md", "inner/b.PDF", "inner/c.HTM", "inner/.d"] {
+            std::fs::write(folder.path().join(name), "x").unwrap();
+        }
+        let FoundFiles { files, skipped } = sources(&[folder.path().to_owned()]).unwrap();
+        let ids: Vec<&str> = files.iter().map(|file| &*file.id).collect();
+        assert_eq!((ids, skipped), (vec!["a.md", "inner/c.HTM"], vec![inner.join("b.PDF")]));
     }
 }

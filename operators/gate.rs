@@ -12,6 +12,7 @@
 
 mod by_source;
 mod features;
+pub mod instructed;
 pub mod later;
 pub mod learned;
 
@@ -25,9 +26,9 @@ use timely::dataflow::operators::vec::Map;
 use turnstream_knowledge::linking::{LinkingConfig, Mention, link};
 use turnstream_knowledge::search::{SearchConfig, search};
 use turnstream_knowledge::{Knowledge, View};
-use turnstream_ports::model::gate::LearnedGate;
+use turnstream_ports::model::gate::{GateInputs, LearnedGate, NeedJudge, NeedPrompt};
 use turnstream_ports::refused::{Refused, check_fraction};
-use turnstream_schemas::{Fault, GateAnswer, GateDecision, Score, SourceKind, Stage};
+use turnstream_schemas::{Fault, FaultKind, GateAnswer, GateDecision, Score, SourceKind, Stage};
 
 use crate::flow::{Epoch, TurnContext, TurnInFlight};
 use crate::prompted::{Answered, Prompt, Prompted, PromptedConfig, Slot, material};
@@ -39,6 +40,7 @@ use crate::stage_context::StageContext;
 
 pub use by_source::Judges;
 pub use features::Features;
+pub use instructed::AdapterGateConfig;
 pub use learned::LearnedGateConfig;
 
 use learned::{Reads, used};
@@ -55,6 +57,8 @@ pub enum GateForm {
     Learned,
     /// By a trained encoder for documents and tables, by rules for the other sources.
     BySource,
+    /// By a language model with an adapter.
+    Adapter,
     /// By a prompt to a language model.
     Prompted,
     /// Opens for every turn.
@@ -73,11 +77,14 @@ pub struct GateConfig {
     /// the decision judges the evidence found, and otherwise goes by rules; `lexical` by rules;
     /// `learned` by a trained encoder, and by rules in languages that it was not trained on;
     /// `by_source` by the encoder if the turn calls for documents or tables, by rules if it calls
-    /// for a graph or a persona, and by the higher of both scores if it calls for both; `prompted`
-    /// by a language model; and for comparison, `always`, `never` and `random`.
+    /// for a graph or a persona, and by the higher of both scores if it calls for both; `adapter` by
+    /// a language model that was trained for it, and by rules in languages that it was not trained
+    /// on; `prompted` by a language model; and for comparison, `always`, `never` and `random`.
     pub form: GateForm,
     /// The trained encoder of the forms `learned` and `by_source`.
     pub learned: LearnedGateConfig,
+    /// The language model of the form `adapter`.
+    pub adapter: AdapterGateConfig,
     /// Whether to decide after retrieval, by the evidence found: for an encoder trained to read
     /// knowledge. Needs the form `learned`.
     pub after_retrieval: bool,
@@ -107,6 +114,7 @@ impl Default for GateConfig {
         Self {
             form: GateForm::Auto,
             learned: LearnedGateConfig::default(),
+            adapter: AdapterGateConfig::default(),
             after_retrieval: false,
             after_draft: false,
             prompted: PromptedConfig::default(),
@@ -129,6 +137,11 @@ impl StageConfig for GateConfig {
         if self.after_retrieval && self.after_draft {
             let needs = "gate.after_draft = false";
             return Err(Refused::Together { stage: Stage::Gate, key: "after_retrieval", needs });
+        }
+        let AdapterGateConfig { model, directory, .. } = &self.adapter;
+        if self.form == GateForm::Adapter && (model.is_none() || directory.is_none()) {
+            let needs = "gate.adapter.model and gate.adapter.directory";
+            return Err(Refused::Together { stage: Stage::Gate, key: "form", needs });
         }
         self.prompted.check(Stage::Gate)?;
         self.search.check()?;
@@ -202,14 +215,16 @@ struct Gate {
     knowledge: Knowledge,
     sources: Arc<Sources>,
     model: Option<Arc<dyn LearnedGate>>,
+    judge: Option<NeedJudge>,
     prompt: Option<Prompt>,
 }
 
 impl Gate {
     fn new(config: GateConfig, context: &StageContext) -> Self {
-        let StageContext { knowledge, sources, gate: model, .. } = context.clone();
+        let StageContext { knowledge, sources, gate: model, need_judge: judge, .. } =
+            context.clone();
         let prompt = context.prompting.prompt::<GateAnswer>(Stage::Gate, config.prompted());
-        Self { config, knowledge, sources, model, prompt }
+        Self { config, knowledge, sources, model, judge, prompt }
     }
 
     /// Links the dialogue's concepts, and lets `decide` decide by them.
@@ -250,12 +265,21 @@ impl Decide for Gate {
     }
 
     fn call(&self) -> Option<Call> {
-        self.prompt.as_ref().map(Prompt::call)
+        let judge = self.judge.as_ref();
+        let judge =
+            || judge.map(|judge| Call::new(Arc::clone(&judge.model), &self.config.adapter.call));
+        self.prompt.as_ref().map(Prompt::call).or_else(judge)
     }
 
     fn begin(&self, turn: &TurnInFlight) -> Result<Step<Linked>, Fault> {
         if let Some(prompt) = &self.prompt {
             return Ok(prompt.begin(self, turn));
+        }
+        let language = turn.context.lexicon().language();
+        if self.judge.as_ref().is_some_and(|judge| judge.language == language) {
+            let reading = learned::reading(&turn.context, Reads::default());
+            let prompt = instructed::prompt(&reading, GateInputs::Contx);
+            return Ok(Step::ask(vec![NeedPrompt(prompt)]));
         }
         // Without retrieval no later stage searches for concepts.
         if self.config.form == GateForm::Never {
@@ -290,7 +314,20 @@ impl Decide for Gate {
         asked: &Asked,
         answer: Answer,
     ) -> Result<Step<Linked>, Fault> {
-        Prompt::read_by(self.prompt.as_ref(), self, turn, asked, answer)
+        let Some(judge) = &self.judge else {
+            return Prompt::read_by(self.prompt.as_ref(), self, turn, asked, answer);
+        };
+        let scores: Vec<f64> = answer.of(Self::STAGE)?;
+        let unfit = || Fault::new(Self::STAGE, FaultKind::Unfit, "the model gave no score");
+        let score = Score::new(*scores.first().ok_or_else(unfit)?);
+        let threshold = Score::new(self.config.threshold);
+        let decision = GateDecision {
+            retrieve: score >= threshold,
+            score,
+            threshold: Some(threshold),
+            features: [(judge.definition.clone(), score)].into(),
+        };
+        Ok(Step::decided(self.linked(turn, |_| decision)))
     }
 
     fn without(&self, turn: &TurnInFlight, why: Without<'_>) -> Linked {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use turnstream_knowledge::Knowledge;
 use turnstream_ports::documents::SearchDocuments;
 use turnstream_ports::model::encoder::Encoder;
-use turnstream_ports::model::gate::LearnedGate;
+use turnstream_ports::model::gate::{LearnedGate, NeedJudge};
 use turnstream_ports::model::reader::Read;
 use turnstream_ports::model::unified::Unified;
 use turnstream_ports::model::{Embed, Score};
@@ -37,6 +37,8 @@ pub struct StageContext {
     pub read_along: Option<ReadAlong>,
     /// The trained gate, if the configuration names one.
     pub gate: Option<Arc<dyn LearnedGate>>,
+    /// The language model with an adapter of the gate, if the configuration names one.
+    pub need_judge: Option<NeedJudge>,
     /// The encoder that embeds dialogues, if stages have to wait for it.
     pub embed: Option<Arc<Embed>>,
     /// The encoder that embeds dialogues if there is no `embed`. It takes microseconds, so stages call

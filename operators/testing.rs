@@ -205,6 +205,7 @@ pub(crate) fn stage_context(graph: &Arc<Graph>) -> StageContext {
         encoder: None,
         meaning: None,
         gate: None,
+        need_judge: None,
         score: None,
         questions: None,
         reader: None,

@@ -121,7 +121,7 @@ stages! {
     Gate {
         name: "gate", word: "gate",
         forms: [
-            "auto", "lexical", "learned", "by_source", "prompted", "always", "never", "random"
+            "auto", "lexical", "learned", "by_source", "adapter", "prompted", "always", "never", "random"
         ],
         prompted: Some("gate"), on_failure: Some("degrade"), is_counted: true,
         reads: [Dialogue, Recalled], writes: [Concepts, Gate],

@@ -130,7 +130,7 @@ fn a_row_and_a_column_that_are_named_are_said_whatever_is_near() {
 
 #[test]
 fn what_staff_taught_of_this_very_question_is_said() {
-    let given = || reading(&[&[-1.0], &[-4.0, -3.0, -5.0]], 0.1);
+    let given = || reading(&[&[-1.0], &[-4.5, -3.0, -5.0]], 0.1);
     let (text, vector) = ("the small ones".to_owned(), vec![1.0, 0.0]);
     let leads_to = LeadsTo::Chunks(vec![(EvidenceId("returns".to_owned()), 2)]);
     let phrasings = Phrasings::new(vec![Arc::new(Phrasing { text, leads_to, vector })]);

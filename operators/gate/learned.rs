@@ -45,6 +45,13 @@ pub(super) fn reads(model: &dyn LearnedGate, context: &TurnContext) -> bool {
     context.lexicon().language() == model.language()
 }
 
+/// Returns the parts of a turn that a model reads.
+pub(super) fn reading<'a>(context: &'a TurnContext, reads: Reads<'a>) -> GateReading<'a> {
+    let utterances = context.dialogue.iter();
+    let utterances = utterances.map(|said| (said.speaker, &*said.text)).collect();
+    GateReading { utterances, knowledge: reads.knowledge, response: reads.response }
+}
+
 /// Returns the model's scores of a turn, for all its definitions of need.
 ///
 /// # Errors
@@ -52,11 +59,9 @@ pub(super) fn reads(model: &dyn LearnedGate, context: &TurnContext) -> bool {
 pub(super) fn score(
     model: &dyn LearnedGate,
     context: &TurnContext,
-    Reads { knowledge, response }: Reads<'_>,
+    reads: Reads<'_>,
 ) -> Result<GateScores, Fault> {
-    let utterances = context.dialogue.iter();
-    let utterances = utterances.map(|said| (said.speaker, &*said.text)).collect();
-    let reading = GateReading { utterances, knowledge, response };
+    let reading = reading(context, reads);
     let failed = |GateFailure(what): GateFailure| Fault::new(Stage::Gate, FaultKind::Error, what);
     model.score(&reading).map_err(failed)
 }

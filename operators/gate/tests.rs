@@ -2,14 +2,18 @@ use proptest::prelude::*;
 use timely::dataflow::operators::Concat;
 use turnstream_knowledge::Graph;
 use turnstream_ports::model::Generated;
-use turnstream_ports::model::gate::{GateFailure, GateReading, GateScores, LearnedGate};
+use turnstream_ports::model::gate::{
+    GateFailure, GateReading, GateScores, LearnedGate, NeedJudge, NeedPrompt,
+};
 use turnstream_schemas::{Evidence, EvidenceId, ModelUsed, SourceKind};
 
 use super::*;
 use crate::flow::{Candidates, Failed, TurnInFlight};
 use crate::generation::{GenerationConfig, GenerationForm, generation};
 use crate::sources::{SourceConfig, Sources};
-use crate::testing::{asking, context, gated, graph, recalled, run_dataflow, scene, stage_context};
+use crate::testing::{
+    Answering, asking, context, gated, graph, recalled, run_dataflow, scene, stage_context,
+};
 
 const FACTS: &str = "
     coffee HasProperty bitter 1
@@ -248,6 +252,52 @@ fn rules_decide_in_languages_that_the_model_does_not_know_and_where_it_fails() {
     let config = GateConfig { on_failure: OnFailure::DeadLetter, ..config };
     let (_, failed) = through(&turns[1..], &config, true);
     assert!(failed[0].fault.reason.contains("out of order"), "{:?}", failed[0].fault);
+}
+
+#[test]
+fn a_language_model_with_an_adapter_decides_about_turns_of_its_language() {
+    let config = GateConfig { form: GateForm::Adapter, threshold: 0.6, ..GateConfig::default() };
+    let judge =
+        Answering::new(|prompt: &NeedPrompt| if prompt.0.contains("music") { 0.7 } else { 0.5 });
+    let model = Arc::clone(&judge);
+    let turns: [&[&str]; 3] = [
+        &["u: hello there", "s: hi", "u: any music tonight?"],
+        &["u: Where can I get coffee?"],
+        &["u: 故宫的门票多少钱"],
+    ];
+    let (passed, failed) =
+        run_dataflow(turns.map(|it| Arc::new(context(it))).into(), move |turns| {
+            let (model, graph) = (Arc::clone(&model), graph(FACTS));
+            let (language, definition) = ("en".to_owned(), "dstc11".to_owned());
+            let judge = NeedJudge { model, language, definition };
+            let context = StageContext { need_judge: Some(judge), ..stage_context(&graph) };
+            let context = asking(context, |_| unreachable!("no other model is asked"));
+            gate(turns, config.clone(), &context)
+        });
+    assert!(failed.is_empty(), "{failed:?}");
+    let mut decided: Vec<_> = passed
+        .iter()
+        .map(|turn: &TurnInFlight| (turn.context.query().to_owned(), turn.gate.clone()))
+        .collect();
+    decided.sort_by(|a, b| a.0.cmp(&b.0));
+    let of = |at: usize| (decided[at].1.retrieve, decided[at].1.features.get("dstc11"));
+    assert_eq!(of(0), (false, Some(&Score::new(0.5))), "Where can I get coffee?");
+    assert_eq!(of(1), (true, Some(&Score::new(0.7))), "any music tonight?");
+    assert_eq!(decided[1].1.threshold, Some(Score::new(0.6)));
+    assert_eq!(of(2).1, None, "rules decide in Chinese");
+    let mut asked = judge.asked().into_iter().map(|NeedPrompt(prompt)| prompt);
+    let prompt = asked.find(|it| it.contains("music")).expect("a prompt");
+    assert!(prompt.ends_with("System: hi\nUser: any music tonight?\n### Response:"), "{prompt}");
+}
+
+#[test]
+fn an_adapter_needs_its_model() {
+    let mut config = GateConfig { form: GateForm::Adapter, ..GateConfig::default() };
+    config.adapter.model = Some("base".into());
+    let refused = config.check().expect_err("no adapter").to_string();
+    assert!(refused.contains("gate.adapter.directory"), "{refused}");
+    config.adapter.directory = Some("adapter".into());
+    config.check().expect("whole");
 }
 
 fn sources_of(kinds: &[SourceKind]) -> Sources {

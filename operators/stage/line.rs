@@ -44,6 +44,7 @@ pub(super) fn open(model: AskedModel, wake: Arc<dyn Fn() + Send + Sync>) -> Box<
         AskedModel::Scores(model) => Box::new(ToModel::new(model, wake)),
         AskedModel::Unified(model) => Box::new(ToModel::new(model, wake)),
         AskedModel::Reading(model) => Box::new(ToModel::new(model, wake)),
+        AskedModel::Needs(model) => Box::new(ToModel::new(model, wake)),
     }
 }
 

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use turnstream_ports::model::gate::{JudgeNeed, NeedPrompt};
 use turnstream_ports::model::reader::{Read, ReadRequest, Reading};
 use turnstream_ports::model::unified::{Unified, UnifiedAnswer, UnifiedRequest};
 use turnstream_ports::model::{
@@ -103,6 +104,9 @@ ports! {
     Unified: Unified, Vec<UnifiedRequest> => Vec<UnifiedAnswer>;
     /// One reading per question, by the reader.
     Reading: Read, Vec<ReadRequest> => Vec<Reading>;
+    /// One certainty that a turn needs knowledge per prompt, 0..=1, by a language model with an
+    /// adapter.
+    Needs: JudgeNeed, Vec<NeedPrompt> => Vec<f64>;
 }
 
 /// The error for a request or an answer whose port is not that of the stage's model.

@@ -18,7 +18,7 @@ use turnstream_schemas::{Action, FingerprintPart, Response, Stage};
 
 use crate::logged::{LoggedPart, ServiceLog};
 use crate::responses::each_response;
-use crate::teach::utterances;
+use crate::utterances::utterances;
 
 pub(crate) mod comparison;
 mod limit;

@@ -39,6 +39,7 @@ pub mod teach;
 #[cfg(test)]
 mod tests;
 pub mod transactions;
+mod utterances;
 pub mod validate;
 pub mod verify;
 pub mod views;

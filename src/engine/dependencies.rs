@@ -26,7 +26,7 @@ use turnstream_operators::tables::Tables;
 use turnstream_operators::timers::Timers;
 use turnstream_ports::cache::{MemoryCache, ScopeCache};
 use turnstream_ports::documents::SearchDocuments;
-use turnstream_ports::model::gate::LearnedGate;
+use turnstream_ports::model::gate::{LearnedGate, NeedJudge};
 use turnstream_ports::model::reader::Read;
 use turnstream_ports::model::unified::Unified;
 use turnstream_ports::model::{Embed, LanguageModels, Score};
@@ -69,6 +69,8 @@ pub struct Dependencies {
     pub meaning: Meaning,
     /// The trained gate, if the configured form asks one.
     pub gate: Option<Arc<dyn LearnedGate>>,
+    /// The language model with an adapter of the gate, if configured.
+    pub need_judge: Option<NeedJudge>,
     /// The trained judge of consistency, if configured.
     pub consistency: Option<Judge>,
     /// The trained weights of attention, if configured.
@@ -160,6 +162,7 @@ impl Dependencies {
             read_along: None,
             meaning: Meaning::none(),
             gate: None,
+            need_judge: None,
             consistency: None,
             attention: None,
             embed: None,
@@ -248,6 +251,7 @@ impl Dependencies {
             },
             read_along: self.read_along.clone(),
             gate: self.gate.clone(),
+            need_judge: self.need_judge.clone(),
             consistency: self.consistency.clone(),
             attention: self.attention.clone(),
             embed: self.embed.clone(),

@@ -15,6 +15,7 @@ use serde_json::Value;
 use sha2::{Digest as _, Sha256};
 use turnstream_models::Embedder;
 use turnstream_models::unified::UnifiedWeights;
+use turnstream_operators::gate::GateForm;
 use turnstream_operators::gate::learned::SHIPPED;
 use turnstream_operators::prompted::Prompts;
 use turnstream_schemas::{Fingerprint, FingerprintPart, Stage};
@@ -124,11 +125,14 @@ fn files_of(config: &Config) -> Vec<(FingerprintPart, String, PathBuf)> {
     // The key holds a path, or the name of the weights that ship.
     let encoder = PathBuf::from(&gate.learned.model);
     let encoder = Some(&encoder).filter(|_| gate.learned.model != SHIPPED);
+    let adapter = Some(&gate.adapter).filter(|_| gate.form == GateForm::Adapter);
     let of_models = [
         ("models.embedder", embedder),
         ("models.scorer", models.scorer.as_ref()),
         ("models.unified", unified),
         ("gate.learned.model", encoder),
+        ("gate.adapter.model", adapter.and_then(|it| it.model.as_ref())),
+        ("gate.adapter.directory", adapter.and_then(|it| it.directory.as_ref())),
         ("consistency.table", consistency.table.as_ref()),
         ("integration.weights", integration.weights.as_ref()),
     ];
@@ -146,7 +150,7 @@ fn files_of(config: &Config) -> Vec<(FingerprintPart, String, PathBuf)> {
 fn content(path: &Path) -> String {
     let mut digest = ContentDigest(Sha256::new());
     if let Err(error) = read(path, &mut digest) {
-        tracing::warn!(%error, path = %path.display(), "left out of the fingerprint");
+        tracing::warn!(%error, path = %path.display(), "the fingerprint has its path in place of its content");
         digest.0.update(path.as_os_str().as_encoded_bytes());
     }
     hexadecimal(digest.0)

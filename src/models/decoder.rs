@@ -21,6 +21,7 @@ use serde::{Deserialize, Serialize};
 
 use super::ModelError;
 
+mod adapter;
 pub(super) mod cache;
 mod constraint;
 mod device;
@@ -61,6 +62,10 @@ pub struct LocalConfig {
     /// `model.safetensors`, in parts or whole. A `tokenizer.json`, `tokenizer_config.json` and
     /// `generation_config.json` beside a GGUF file are read as well.
     pub path: PathBuf,
+    /// A folder with a LoRA adapter as peft saves it (`adapter_config.json`,
+    /// `adapter_model.safetensors`), which is added to the weights when they are loaded; only over
+    /// safetensors.
+    pub adapter: Option<PathBuf>,
     /// How weights in safetensors are held: `"none"` as f32, which is exact and slow, or `"q8_0"`.
     /// Those of a GGUF file stay as they are.
     pub quantize: Quantize,
@@ -105,6 +110,7 @@ impl Default for LocalConfig {
     fn default() -> Self {
         Self {
             path: PathBuf::new(),
+            adapter: None,
             quantize: Quantize::default(),
             products_on: ProductsOn::default(),
             context_tokens: 4_096,

@@ -14,6 +14,7 @@ use safetensors::SafeTensors;
 use turnstream_ports::model::gate::{GateFailure, GateReading, GateScores, LearnedGate};
 
 pub mod card;
+pub mod instructed;
 pub mod network;
 mod ops;
 pub mod reading;

@@ -17,6 +17,7 @@ use serde::{Deserialize, Serialize};
 
 use turnstream_ports::cache_folder::{CACHE_VARIABLE, cache_folder};
 use turnstream_ports::model::encoder::Encoder;
+use turnstream_ports::model::gate::{GateInputs, NeedJudge};
 use turnstream_ports::model::reader::{READER, Read};
 use turnstream_ports::model::unified::Unified;
 use turnstream_ports::model::{Embed, Score};
@@ -51,6 +52,8 @@ use batch::gathering::Bounds;
 use batch::{Batched, Limits, Threads};
 use bert::Bert;
 use classifier::Classifier;
+use decoder::Quantize;
+use gate::instructed::{self, InstructedCard, InstructedGate};
 use reader::{AnswerReader, ReaderBackend};
 use registry::KnownModel;
 use remote::{Api, RemoteConfig, RemoteEmbedder};
@@ -405,6 +408,28 @@ impl<'a> Runtime<'a> {
         let reads = ReaderBackend(AnswerReader::shipped()?);
         let read = Batched::start(reads, self.config.limits(), &self.threads, counted);
         Ok(Arc::new(read.map_err(ModelError::Threads)?))
+    }
+
+    /// Starts the language model with an adapter that decides about turns: the model of a folder or
+    /// GGUF file, and the folder of the adapter's card.
+    ///
+    /// # Errors
+    /// A file is missing or cannot be used, the adapter reads more than the dialogue, or the system
+    /// cannot start the threads.
+    pub fn judge(&self, model: &Path, adapter: &Path) -> Result<NeedJudge, ModelError> {
+        let counted = self.metrics.model(Task::Judge).clone();
+        let gate = InstructedGate::open(model, adapter, Quantize::Q8Zero)?;
+        let InstructedCard { inputs, language, definition, .. } = gate.card().clone();
+        if inputs != GateInputs::Contx {
+            let reason = format!(
+                "it reads {}; before retrieval there is the dialogue alone, so train one with contx",
+                inputs.name()
+            );
+            return Err(ModelError::Refused { path: adapter.join(instructed::CARD), reason });
+        }
+        let model = Batched::start(gate, self.config.limits(), &self.threads, counted);
+        let model = Arc::new(model.map_err(ModelError::Threads)?);
+        Ok(NeedJudge { model, language, definition })
     }
 
     /// Starts the unified model with these weights: it plans sources, judges evidence and words

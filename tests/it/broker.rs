@@ -4,14 +4,33 @@
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::time::Duration;
 
 use tempfile::TempDir;
 
-/// Lets one test with a broker run at a time: on a few cores, two brokers with their engines starve
-/// each other until sessions expire.
-static ALONE: Mutex<()> = Mutex::new(());
+/// Tests with one broker mostly wait, so as many run at a time as there are test threads. Tests that
+/// crash brokers or measure how long nothing happens run alone: beside others their sessions expire
+/// on a small machine.
+static BROKERS: RwLock<()> = RwLock::new(());
+
+/// The right to run brokers.
+enum BrokerLease {
+    /// Beside others.
+    Beside { _lock: RwLockReadGuard<'static, ()> },
+    /// Alone.
+    Alone { _lock: RwLockWriteGuard<'static, ()> },
+}
+
+impl BrokerLease {
+    /// Waits for it. A test that failed does not fail the next one.
+    fn take(alone: bool) -> Self {
+        match alone {
+            false => Self::Beside { _lock: BROKERS.read().unwrap_or_else(PoisonError::into_inner) },
+            true => Self::Alone { _lock: BROKERS.write().unwrap_or_else(PoisonError::into_inner) },
+        }
+    }
+}
 
 /// A running broker.
 pub(crate) struct Broker {
@@ -20,7 +39,7 @@ pub(crate) struct Broker {
     _stops: Afterwards,
     data: TempDir,
     // Released when the broker has stopped.
-    _alone: MutexGuard<'static, ()>,
+    _lease: BrokerLease,
 }
 
 impl Broker {
@@ -40,6 +59,19 @@ impl Broker {
     ///
     /// As [`Broker::start_or_skip`].
     pub(crate) fn start_with(test: &str, options: &[&str]) -> Option<Self> {
+        Self::start(test, options, false)
+    }
+
+    /// As [`Broker::start_with`], while no other test of this process has a broker.
+    ///
+    /// # Panics
+    ///
+    /// As [`Broker::start_or_skip`].
+    pub(crate) fn start_alone(test: &str, options: &[&str]) -> Option<Self> {
+        Self::start(test, options, true)
+    }
+
+    fn start(test: &str, options: &[&str], alone: bool) -> Option<Self> {
         let missing = missing_programs();
         if !missing.is_empty() {
             let missing = missing.join(", ");
@@ -51,8 +83,7 @@ impl Broker {
             eprintln!("SKIPPED: {test}: there is no {missing}; {remedy}");
             return None;
         }
-        // Recovers from poisoning, so that one failed test does not fail the next.
-        let alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+        let lease = BrokerLease::take(alone);
         said(&script("fetch").output().expect("deploy/kafka/fetch runs"), "deploy/kafka/fetch");
         let data = tempfile::tempdir().expect("a folder for the broker");
         // From here on the broker stops when this value is dropped, on every path. There is nothing
@@ -65,7 +96,7 @@ impl Broker {
         let said = said(&start.output().expect("deploy/kafka/start runs"), "deploy/kafka/start");
         let bootstrap = said.lines().find_map(|line| line.strip_prefix("bootstrap="));
         let bootstrap = bootstrap.expect("deploy/kafka/start prints bootstrap=").to_owned();
-        Some(Self { bootstrap, _stops: stops, data, _alone: alone })
+        Some(Self { bootstrap, _stops: stops, data, _lease: lease })
     }
 
     /// Stops the broker cleanly.

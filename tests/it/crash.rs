@@ -23,7 +23,6 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use crate::broker::Broker;
@@ -53,14 +52,6 @@ use turns::{Answered, TurnScript};
 /// A number of outcomes after a crash of the broker that cannot all have been in flight before it.
 const OF_NEW: usize = 2_000;
 
-/// Lets one of these tests run at a time: each loads a small machine fully, and a timeout under
-/// more load is no fault of the engine.
-static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
-
-fn alone() -> MutexGuard<'static, ()> {
-    ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 /// How long the test waits without any progress before it gives up.
 const PATIENCE: Duration = Duration::from_secs(120);
 
@@ -82,8 +73,7 @@ fn killed_brokers_lose_and_double_nothing() {
 
 /// Runs each service in turn, with its share of the planned kills.
 fn serve(test: &str, asked: Asked, plan: impl Fn(usize, usize, &mut Random) -> Vec<Crash>) {
-    let _alone = alone();
-    let Some(broker) = Broker::start_or_skip(test) else { return };
+    let Some(broker) = Broker::start_alone(test, &[]) else { return };
     let folder = tempfile::tempdir().expect("a folder");
     let evidence = Evidence { asked, broker_logs: broker.logs(), folder: Some(folder) };
     let since = Instant::now();

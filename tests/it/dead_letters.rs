@@ -165,7 +165,7 @@ fn letters_sent_again_on_a_real_broker_are_answered_once() {
     let chat = ["redrive", "--reason", "conversation_id", "--edit", CHAT];
     let long = ["redrive", "--reason", "bytes"];
     let mut left = BTreeSet::new();
-    for (words, after) in [&speaker[..], &chat, &long].into_iter().cycle().zip((100..).step_by(60))
+    for (words, after) in [&speaker[..], &chat, &long].into_iter().cycle().zip((100..).step_by(150))
     {
         let mut command = turnstream(&["dead-letters"]);
         command.args(words).arg("--config").arg(&config);

@@ -15,6 +15,7 @@ use turnstream_models::remote::{RemoteEmbedder, StartError};
 use turnstream_models::{Embedder, ModelError, Runtime, decoder};
 use turnstream_operators::attention::Attention;
 use turnstream_operators::decision::DecisionForm;
+use turnstream_operators::gate::{AdapterGateConfig, GateForm};
 use turnstream_operators::generation::GenerationForm;
 use turnstream_operators::prompted::{Prompts, table_of};
 use turnstream_operators::relevance::RelevanceForm;
@@ -196,6 +197,11 @@ impl<'a> OpeningDependencies<'a> {
         let runtime = Runtime::new(&config.models, metrics.models());
         let score = self.take_model("scorer", runtime.score());
         let gate = sources.as_ref().and_then(|sources| self.gate(sources));
+        let AdapterGateConfig { model, directory, .. } = &config.gate.adapter;
+        let judge = model.as_ref().zip(directory.as_ref());
+        let judge = judge.filter(|_| config.gate.form == GateForm::Adapter);
+        let judge = judge.map(|(model, directory)| runtime.judge(model, directory)).transpose();
+        let need_judge = self.take(&["gate", "adapter"], judge, "");
         let unified = sources.as_ref().and_then(|sources| {
             let asks = asks_unified(config, sources).then_some(&config.models.unified);
             self.take_model("unified", asks.map(|weights| runtime.unified(weights)).transpose())
@@ -237,6 +243,7 @@ impl<'a> OpeningDependencies<'a> {
             tables,
             documents,
             gate: gate?,
+            need_judge: need_judge?,
             consistency: consistency?,
             attention: attention?,
             meaning: meaning?,

@@ -6,6 +6,7 @@ use clap::Subcommand;
 
 use turnstream_console::{Exit, InputRefused, Usage, print_json};
 
+mod adapter;
 mod consistency;
 mod gate;
 mod integration;
@@ -24,6 +25,7 @@ impl TrainArgs {
     /// Whether the last line on standard output is a JSON object.
     pub fn json(&self) -> bool {
         match &self.command {
+            TrainCommand::Adapter(args) => args.json,
             TrainCommand::Gate(args) => args.json,
             TrainCommand::Consistency(args) => args.json,
             TrainCommand::Integration(args) => args.json,
@@ -38,6 +40,9 @@ pub enum TrainCommand {
     /// Train the gate: does a turn need knowledge? (RAGate-MHA)
     #[command(after_help = gate::EXAMPLES)]
     Gate(Box<gate::TrainGateArgs>),
+    /// Write the examples from which a language model's adapter learns the gate (RAGate-PEFT)
+    #[command(after_help = adapter::EXAMPLES)]
+    Adapter(adapter::TrainAdapterArgs),
     /// Train attention over evidence and history: what is the response made from? (DH-RAG)
     #[command(after_help = integration::EXAMPLES)]
     Integration(integration::IntegrationArgs),
@@ -55,6 +60,7 @@ pub enum TrainCommand {
 /// The data cannot be read, or the training fails.
 pub fn execute(args: &TrainArgs, out: &mut dyn Write) -> anyhow::Result<Exit> {
     match &args.command {
+        TrainCommand::Adapter(args) => adapter::execute(args, out),
         TrainCommand::Gate(args) => gate::execute(args, out),
         TrainCommand::Integration(args) => integration::execute(args, out),
         TrainCommand::Consistency(args) => consistency::execute(args, out),

@@ -13,6 +13,7 @@ use serde::Serialize;
 pub mod figures;
 pub mod gates;
 pub mod groups;
+pub mod instructed;
 pub mod intervals;
 pub mod learned;
 pub mod report;

@@ -130,7 +130,8 @@ pub(super) fn sweep(
     let mut places = Vec::new();
     let mut group = false;
     for (topic, partitions) in topics {
-        group |= topic != Topic::Views;
+        // Only who serves turns commits offsets of the group.
+        group |= !matches!(topic, Topic::Views | Topic::Turns | Topic::DeadLetters);
         places.extend((0..partitions).map(|partition| (config.topics.name(topic), partition)));
     }
     let mut found = 0;

@@ -135,6 +135,8 @@ pub fn redrive(config: &KafkaConfig) -> Result<KafkaWriter, LogError> {
     let transactional_id = format!("{}-redrive", config.group_id);
     let config = KafkaConfig { transactional_id, ..config.clone() };
     let mut writer = open(&config, Topic::Turns, &config.producer_settings(None))?;
+    let written = [Topic::Turns, Topic::DeadLetters].map(|topic| (topic, writer.partitions));
+    sweep(&config, written, REQUEST_TIMEOUT)?;
     take_id(&writer.client, &config, REQUEST_TIMEOUT)?;
     writer.transactions = Some(Transactions { config, open: false });
     Ok(writer)

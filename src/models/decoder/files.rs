@@ -11,6 +11,8 @@ use serde_json::Value;
 use tokenizers::Tokenizer;
 
 use super::LocalConfig;
+pub(crate) use super::adapter::ADAPTER_WEIGHTS;
+use super::adapter::LowRankAdapter;
 use super::constraint::Constraints;
 use super::engine::Opened;
 use super::ggml_tokenizer;
@@ -47,7 +49,11 @@ pub(super) fn check(config: &LocalConfig) -> Result<(), ModelError> {
         for file in weight_files(path)?.iter().chain([&path.join("tokenizer.json")]) {
             weights::open(file).map_err(cannot(file))?;
         }
+        if let Some(adapter) = &config.adapter {
+            LowRankAdapter::read(adapter).map_err(refused(adapter))?;
+        }
     } else {
+        no_adapter(config)?;
         let mut file = weights::open(path).map_err(cannot(path))?;
         let content = content(&mut file, path)?;
         let metadata = Metadata::new(&content.metadata).map_err(refused(path))?;
@@ -108,10 +114,15 @@ fn shape_of_folder(folder: &Path) -> Result<(Value, DecoderShape), ModelError> {
 fn open_folder(folder: &Path, config: &LocalConfig) -> Result<Opened, ModelError> {
     let (given, shape) = shape_of_folder(folder)?;
     let mut weights = DecoderWeights::none();
+    let adapter = config.adapter.as_deref();
+    let of_adapter = |error: String| refused(adapter.unwrap_or(folder))(error);
+    let mut changes = adapter.map(LowRankAdapter::read).transpose().map_err(of_adapter)?;
     for file in weight_files(folder)? {
-        let added = weights.add_safetensors(&read_file(&file)?, shape.family, config.quantize);
+        let (bytes, changes) = (read_file(&file)?, changes.as_mut());
+        let added = weights.add_safetensors(&bytes, shape.family, config.quantize, changes);
         added.map_err(refused(&file))?;
     }
+    changes.map_or(Ok(()), LowRankAdapter::finish).map_err(of_adapter)?;
     // If input and output embeddings are tied, a second copy in the file is ignored.
     let tied = given.get("tie_word_embeddings").and_then(Value::as_bool);
     if tied.unwrap_or(shape.family.is_gemma()) {
@@ -140,8 +151,17 @@ fn weight_files(folder: &Path) -> Result<Vec<PathBuf>, ModelError> {
     Ok(files.into_iter().map(|file| folder.join(file)).collect())
 }
 
+/// Refuses an adapter over weights that are quantised already.
+fn no_adapter(config: &LocalConfig) -> Result<(), ModelError> {
+    let reason = "an adapter is added to weights in safetensors; merge it before the model is \
+                  converted to GGUF, or name a folder with model.safetensors";
+    let adapter = config.adapter.as_deref();
+    adapter.map_or(Ok(()), |adapter| Err(refused(adapter)(reason.to_owned())))
+}
+
 /// Opens a GGUF file.
 fn open_gguf(path: &Path, config: &LocalConfig) -> Result<Opened, ModelError> {
+    no_adapter(config)?;
     let cannot = |source| ModelError::Read { path: path.to_owned(), source };
     let mut file = weights::open(path).map_err(cannot)?;
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());

@@ -106,6 +106,11 @@ impl DecoderNetwork {
         &self.shape
     }
 
+    /// The most tokens of a sequence.
+    pub(crate) fn positions(&self) -> usize {
+        self.shape.positions
+    }
+
     /// An empty cache.
     pub(crate) fn empty_cache(&self) -> KeyValues {
         KeyValues::new(self.layers.len(), self.shape.key_width())

@@ -10,6 +10,7 @@ use candle_core::quantized::{GgmlDType, QTensor};
 use candle_core::{DType, Device, Tensor};
 use serde::{Deserialize, Serialize};
 
+use super::adapter::LowRankAdapter;
 use super::products::held;
 use super::shape::Family;
 
@@ -51,12 +52,13 @@ impl DecoderWeights {
         Self(HashMap::new())
     }
 
-    /// Adds the tensors of a safetensors file in memory.
+    /// Adds the tensors of a safetensors file in memory, changed by an adapter if there is one.
     pub(super) fn add_safetensors(
         &mut self,
         bytes: &[u8],
         family: Family,
         quantize: Quantize,
+        mut adapter: Option<&mut LowRankAdapter>,
     ) -> Result<(), String> {
         let tensors = candle_core::safetensors::load_buffer(bytes, &Device::Cpu);
         for (theirs, tensor) in tensors.map_err(|error| error.to_string())? {
@@ -66,6 +68,10 @@ impl DecoderWeights {
             }
             let ours = gguf_name(&theirs, family);
             let ours = ours.ok_or_else(|| format!("tensor {theirs:?} is not known"))?;
+            let tensor = match &mut adapter {
+                Some(adapter) => adapter.apply(&theirs, tensor)?,
+                None => tensor,
+            };
             let tensor = hold(&tensor, &ours, family, quantize);
             let tensor = tensor.map_err(|error| format!("tensor {theirs:?}: {error}"))?;
             self.0.insert(ours, tensor);

@@ -108,14 +108,18 @@ impl Definition {
     /// linear, 0..0.5 below the threshold and 0.5..1 above. On that scale, definitions are
     /// comparable and share one threshold.
     pub fn on_scale(&self, probability: f64) -> f64 {
-        let threshold = self.threshold;
-        if probability < threshold {
-            0.5 * probability / threshold
-        } else if threshold < 1.0 {
-            0.5 + 0.5 * (probability - threshold) / (1.0 - threshold)
-        } else {
-            1.0
-        }
+        on_scale(probability, self.threshold)
+    }
+}
+
+/// Maps a probability to a scale on which a threshold is one half.
+pub(super) fn on_scale(probability: f64, threshold: f64) -> f64 {
+    if probability < threshold {
+        0.5 * probability / threshold
+    } else if threshold < 1.0 {
+        0.5 + 0.5 * (probability - threshold) / (1.0 - threshold)
+    } else {
+        1.0
     }
 }
 

@@ -24,6 +24,8 @@ pub enum Task {
     Unify,
     /// Which sentences answer, by the reader.
     Read,
+    /// Whether turns need knowledge, by a language model with an adapter.
+    Judge,
 }
 
 impl Task {
@@ -34,6 +36,7 @@ impl Task {
             Self::Score => "score",
             Self::Unify => "unify",
             Self::Read => "read",
+            Self::Judge => "judge",
         }
     }
 }
@@ -96,6 +99,7 @@ pub(super) struct ModelsMetrics {
     score: ModelMetrics,
     unify: ModelMetrics,
     read: ModelMetrics,
+    judge: ModelMetrics,
 }
 
 type ByTask = [(&'static str, &'static str); 1];
@@ -143,9 +147,9 @@ impl ModelsMetrics {
                 remembered: remembered.get_or_create_owned(&label),
             }
         };
-        let [embed, score, unify, read] =
-            [Task::Embed, Task::Score, Task::Unify, Task::Read].map(of);
-        Self { embed, score, unify, read }
+        let [embed, score, unify, read, judge] =
+            [Task::Embed, Task::Score, Task::Unify, Task::Read, Task::Judge].map(of);
+        Self { embed, score, unify, read, judge }
     }
 
     pub(super) fn of(&self, task: Task) -> &ModelMetrics {
@@ -154,6 +158,7 @@ impl ModelsMetrics {
             Task::Score => &self.score,
             Task::Unify => &self.unify,
             Task::Read => &self.read,
+            Task::Judge => &self.judge,
         }
     }
 }

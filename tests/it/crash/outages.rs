@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 use super::plan::Asked;
 use super::random::Random;
 use super::service::SERVICES;
-use super::{Evidence, Run, Tally, alone};
+use super::{Evidence, Run, Tally};
 use crate::broker::Broker;
 
 /// Brokers of the cluster.
@@ -28,8 +28,7 @@ const AWAY: Duration = Duration::from_secs(5);
 #[test]
 fn brokers_that_go_one_after_the_other_end_no_process() {
     let test = "brokers_that_go_one_after_the_other_end_no_process";
-    let _alone = alone();
-    let Some(broker) = Broker::start_with(test, &["--brokers", "3"]) else { return };
+    let Some(broker) = Broker::start_alone(test, &["--brokers", "3"]) else { return };
     let asked = Asked::of_three_brokers();
     let folder = tempfile::tempdir().expect("a folder");
     let evidence = Evidence { asked, broker_logs: broker.logs(), folder: Some(folder) };

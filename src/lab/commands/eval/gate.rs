@@ -12,11 +12,12 @@ use turnstream_console::progress::Progress;
 use turnstream_console::{InputRefused, Usage, load_config, print_json};
 use turnstream_engine::config::Config;
 use turnstream_formats::Format;
-use turnstream_operators::gate::{GateConfig, GateForm};
+use turnstream_operators::gate::{AdapterGateConfig, GateConfig, GateForm};
 use turnstream_sources::knowledge;
 
 use crate::eval::gate::figures::Scored;
 use crate::eval::gate::gates::{Constant, Lexical, Random};
+use crate::eval::gate::instructed::Instructed;
 use crate::eval::gate::learned::Learned;
 use crate::eval::gate::report::{self, PageSection};
 use crate::eval::gate::{GateError, MeasuredGate, ScoresTurns, measured, scored, scores, tfidf};
@@ -25,7 +26,7 @@ use crate::labelled::{self, LabelledTurn, Positive};
 
 pub(super) const EXAMPLES: &str = "\
 Gates: lexical (the engine's own, without a model), learned (the one that ships), the file of one that
-`train gate` made, tfidf (the baseline; learns from --train and is
+`train gate` made, adapter (gate.adapter of --config), tfidf (the baseline; learns from --train and is
 not kept), and the controls always, never and random. docs/gate.md defines every figure.
 
 Examples:
@@ -33,6 +34,7 @@ Examples:
   turnstream eval gate --format dstc11 --data dev.jsonl.gz --model tfidf --train train.jsonl.gz
   turnstream eval gate --format kbp --data dev.jsonl --positive null --model never --json
   turnstream eval gate --format dstc11 --data dev.jsonl.gz --model learned --transcript 0.1
+  turnstream eval gate --format dstc11 --data dev.jsonl.gz --model adapter --config adapter.toml
   turnstream eval gate --format sgd --data dev.jsonl --report gate.html";
 
 /// `eval gate`
@@ -44,8 +46,8 @@ pub struct EvalGateArgs {
     /// The measured split: JSON lines, plain or gzip
     #[arg(long, value_name = "FILE")]
     data: PathBuf,
-    /// The gate: lexical, learned (the shipped one), tfidf, always, never, random, or the file of one
-    /// that `train gate` made
+    /// The gate: lexical, learned (the shipped one), adapter (the one of --config), tfidf, always,
+    /// never, random, or the file of one that `train gate` made
     #[arg(long, value_name = "GATE", default_value = "lexical")]
     model: Gate,
     /// The split that tfidf learns from
@@ -91,6 +93,8 @@ enum Gate {
     Shipped,
     /// A trained gate in a file
     File(PathBuf),
+    /// The language model with an adapter that the configuration names
+    Adapter,
     /// TF-IDF of the last utterance with logistic regression
     Tfidf,
     /// Retrieves for every turn
@@ -108,6 +112,7 @@ impl FromStr for Gate {
         Ok(match text {
             "lexical" => Self::Lexical,
             "learned" => Self::Shipped,
+            "adapter" => Self::Adapter,
             "tfidf" => Self::Tfidf,
             "always" => Self::Always,
             "never" => Self::Never,
@@ -238,6 +243,7 @@ fn gates(
         }
         Ok(match args.model {
             Gate::Lexical => Box::new(lexical(config)?),
+            Gate::Adapter => Box::new(adapter(config, args.format)?),
             Gate::Always => Box::new(Constant::Always),
             Gate::Never => Box::new(Constant::Never),
             Gate::Random => Box::new(Random { rate: args.rate, seed: args.seed }),
@@ -247,6 +253,21 @@ fn gates(
         })
     };
     classes.iter().map(gate).collect()
+}
+
+/// Opens the language model with an adapter that a configuration names.
+fn adapter(config: &Config, format: Format) -> anyhow::Result<Instructed> {
+    let AdapterGateConfig { model, directory, .. } = &config.gate.adapter;
+    let (Some(model), Some(directory)) = (model, directory) else {
+        let remedy = "give --config with gate.adapter.model and gate.adapter.directory";
+        return Err(Usage::new("the configuration names no adapter", remedy).into());
+    };
+    let gate = Instructed::open(model, directory)?;
+    if !gate.knows(format) {
+        let what = format!("{} was not trained on {format}", directory.display());
+        return Err(Usage::new(what, "train one on it; see train adapter --help").into());
+    }
+    Ok(gate)
 }
 
 /// Makes the engine's lexical gate from a configuration.

@@ -12,6 +12,7 @@ use turnstream_models::gate::Gate;
 
 use super::gate::{lexical, refused};
 use crate::eval::gate::GateError;
+use crate::eval::gate::instructed::adapters_of;
 use crate::eval::gate::learned::{extras, gates_of};
 use crate::eval::gate::table::{Splits, markdown, sections, splits};
 use crate::labelled::LABELLED;
@@ -76,7 +77,11 @@ pub(super) fn execute(args: &GatesArgs, out: &mut dyn Write) -> anyhow::Result<(
     let lexical = lexical(&config)?;
     let wanted = |splits: &Splits| args.only.is_empty() || args.only.contains(&splits.format);
     let mut learned = match &args.models {
-        Some(folder) => gates_of(folder).map_err(refused)?,
+        Some(folder) => {
+            let mut gates = gates_of(folder).map_err(refused)?;
+            gates.extend(adapters_of(folder).map_err(refused)?);
+            gates
+        }
         None => Vec::new(),
     };
     let shipped = Gate::shipped()?;

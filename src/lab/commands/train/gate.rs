@@ -337,7 +337,7 @@ fn name_of(path: &Path) -> String {
 }
 
 /// Splits turns for training and for evaluation: every tenth conversation is held out.
-fn hold_out(turns: Vec<LabelledTurn>) -> (Vec<LabelledTurn>, Vec<LabelledTurn>) {
+pub(super) fn hold_out(turns: Vec<LabelledTurn>) -> (Vec<LabelledTurn>, Vec<LabelledTurn>) {
     let mut numbers = std::collections::HashMap::new();
     turns.into_iter().partition(|turn| {
         let next = numbers.len();
@@ -346,7 +346,8 @@ fn hold_out(turns: Vec<LabelledTurn>) -> (Vec<LabelledTurn>, Vec<LabelledTurn>) 
     })
 }
 
-fn split(given: &str) -> anyhow::Result<(PathBuf, Format)> {
+/// Splits `FILE,format=FORMAT`.
+pub(super) fn split(given: &str) -> anyhow::Result<(PathBuf, Format)> {
     let usage = |what: String| Usage::new(what, "write FILE,format=FORMAT; see eval gate --help");
     let (path, name) = given
         .rsplit_once(",format=")

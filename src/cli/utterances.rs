@@ -1,0 +1,33 @@
+//! Reads what users said in a log, to show it beside the responses.
+
+use std::collections::HashMap;
+use std::path::Path;
+
+use turnstream_console::InputRefused;
+use turnstream_formats::{Format, LoggedItem};
+use turnstream_schemas::{InputId, Turn};
+
+/// The words of each turn of a log, by `CONVERSATION/TURN`.
+///
+/// # Errors
+/// The log cannot be read.
+pub(crate) fn utterances(log: &Path, format: Format) -> anyhow::Result<HashMap<String, String>> {
+    let refused = |error: turnstream_formats::FormatError| {
+        InputRefused::new(error.to_string(), "").caused_by(error)
+    };
+    let items = turnstream_formats::open(format, log).map_err(refused)?;
+    let mut found = HashMap::new();
+    for (item, offset) in items.zip(0..) {
+        let turn = match item.map_err(refused)? {
+            LoggedItem::Turn(logged) => Some(logged.turn),
+            // An item that is not a turn was a dead letter.
+            LoggedItem::Raw { bytes, .. } => serde_json::from_slice::<Turn>(&bytes).ok(),
+        };
+        let Some(turn) = turn else { continue };
+        // A turn without an id is named by its coordinates.
+        let place = || InputId { topic: String::new(), partition: 0, offset }.turn_id();
+        let id = turn.turn_id.unwrap_or_else(place);
+        found.insert(format!("{}/{id}", turn.conversation_id), turn.text);
+    }
+    Ok(found)
+}

@@ -1,0 +1,106 @@
+//! Measures a gate that is a language model with an adapter (RAGate-PEFT).
+
+use std::path::Path;
+
+use turnstream_formats::Format;
+use turnstream_models::ModelError;
+use turnstream_models::decoder::Quantize;
+use turnstream_models::gate::instructed::{CARD, InstructedGate};
+use turnstream_operators::gate::instructed::prompt;
+use turnstream_ports::model::gate::{GateInputs, GateReading, NeedPrompt};
+
+use super::table::Extra;
+use super::{GateError, ScoresTurns};
+use crate::labelled::{LabelledTurn, Positive};
+
+/// Turns scored at once.
+const BATCH: usize = 8;
+
+/// The model's folder within that of an adapter, where the table looks for it.
+const BASE: &str = "base";
+
+/// A language model with an adapter.
+pub struct Instructed(InstructedGate);
+
+impl Instructed {
+    /// Opens the adapter of a folder over a model.
+    ///
+    /// # Errors
+    /// A file cannot be read, or the parts do not fit each other.
+    pub fn open(model: &Path, folder: &Path) -> Result<Self, ModelError> {
+        InstructedGate::open(model, folder, Quantize::Q8Zero).map(Self)
+    }
+
+    /// Whether the adapter was trained on a data set.
+    pub fn knows(&self, format: Format) -> bool {
+        self.0.card().definition == format.name()
+    }
+}
+
+/// The prompt about a labelled turn. Inputs with a response have the turn's reply.
+pub fn prompt_of(turn: &LabelledTurn, inputs: GateInputs) -> String {
+    let utterances = turn.utterances.iter().map(|said| (said.speaker, &*said.text));
+    let reading = GateReading {
+        utterances: utterances.collect(),
+        knowledge: turn.knowledge.iter().map(String::as_str).collect(),
+        response: turn.reply.as_deref(),
+    };
+    prompt(&reading, inputs)
+}
+
+/// Opens the adapters in the folders of a folder, in the order of their names, each over the model in
+/// its folder `base`, and returns them for each class of the data set that they were trained on.
+///
+/// # Errors
+/// A folder or an adapter in it cannot be read.
+pub fn adapters_of(folder: &Path) -> Result<Vec<Extra>, GateError> {
+    let failed = |error: ModelError| GateError::Failed {
+        gate: folder.display().to_string(),
+        source: Box::new(error),
+    };
+    let read = |source| failed(ModelError::Read { path: folder.to_owned(), source });
+    let entries = std::fs::read_dir(folder).map_err(read)?;
+    let mut folders =
+        entries.map(|entry| Ok(entry?.path())).collect::<Result<Vec<_>, _>>().map_err(read)?;
+    folders.retain(|folder| folder.join(CARD).exists());
+    folders.sort();
+    let mut gates = Vec::new();
+    for folder in folders {
+        let definition = InstructedGate::card_of(&folder).map_err(failed)?.definition;
+        for format in crate::labelled::LABELLED.into_iter().filter(|it| it.name() == definition) {
+            for positive in Positive::of(format) {
+                let gate = Instructed::open(&folder.join(BASE), &folder).map_err(failed)?;
+                gates.push(Extra { format, positive: Some(*positive), gate: Box::new(gate) });
+            }
+        }
+    }
+    Ok(gates)
+}
+
+impl ScoresTurns for Instructed {
+    fn name(&self) -> String {
+        format!("adapter ({})", self.0.card().inputs.name())
+    }
+
+    fn threshold(&self) -> f64 {
+        self.0.card().threshold
+    }
+
+    fn is_causal(&self) -> bool {
+        !self.0.card().inputs.reads_response()
+    }
+
+    fn scores(&self, turns: &[LabelledTurn], progress: &dyn Fn()) -> Result<Vec<f64>, GateError> {
+        let mut scores = Vec::with_capacity(turns.len());
+        for batch in turns.chunks(BATCH) {
+            let inputs = self.0.card().inputs;
+            let prompts = batch.iter().map(|turn| NeedPrompt(prompt_of(turn, inputs)));
+            let prompts: Vec<NeedPrompt> = prompts.collect();
+            let failed =
+                |error: String| GateError::Failed { gate: self.name(), source: error.into() };
+            scores.extend(self.0.probabilities(&prompts).map_err(failed)?.0);
+            batch.iter().for_each(|_| progress());
+        }
+        Ok(scores)
+    }
+}

@@ -28,7 +28,9 @@ use turnstream_knowledge::search::{SearchConfig, search};
 use turnstream_knowledge::{Knowledge, View};
 use turnstream_ports::model::gate::{GateInputs, LearnedGate, NeedJudge, NeedPrompt};
 use turnstream_ports::refused::{Refused, check_fraction};
-use turnstream_schemas::{Fault, FaultKind, GateAnswer, GateDecision, Score, SourceKind, Stage};
+use turnstream_schemas::{
+    Fault, FaultKind, GateAnswer, GateDecision, ModelUsed, Score, SourceKind, Stage,
+};
 
 use crate::flow::{Epoch, TurnContext, TurnInFlight};
 use crate::prompted::{Answered, Prompt, Prompted, PromptedConfig, Slot, material};
@@ -327,7 +329,8 @@ impl Decide for Gate {
             threshold: Some(threshold),
             features: [(judge.definition.clone(), score)].into(),
         };
-        Ok(Step::decided(self.linked(turn, |_| decision)))
+        let used = ModelUsed { name: judge.model.name().to_owned(), prompt_hash: None };
+        Ok(Step::Decided(self.linked(turn, |_| decision), Some(used)))
     }
 
     fn without(&self, turn: &TurnInFlight, why: Without<'_>) -> Linked {

@@ -285,6 +285,8 @@ fn a_language_model_with_an_adapter_decides_about_turns_of_its_language() {
     assert_eq!(of(1), (true, Some(&Score::new(0.7))), "any music tonight?");
     assert_eq!(decided[1].1.threshold, Some(Score::new(0.6)));
     assert_eq!(of(2).1, None, "rules decide in Chinese");
+    let used = |turn: &&TurnInFlight| turn.progress.models.contains_key(&Stage::Gate);
+    assert_eq!(passed.iter().filter(used).count(), 2);
     let mut asked = judge.asked().into_iter().map(|NeedPrompt(prompt)| prompt);
     let prompt = asked.find(|it| it.contains("music")).expect("a prompt");
     assert!(prompt.ends_with("System: hi\nUser: any music tonight?\n### Response:"), "{prompt}");

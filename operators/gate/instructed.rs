@@ -114,6 +114,8 @@ fn named_entities(text: &str) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::gate::{GateConfig, GateForm};
+    use crate::stage_config::StageConfig;
 
     fn reading<'a>(utterances: &[(Speaker, &'a str)]) -> GateReading<'a> {
         GateReading {
@@ -147,5 +149,15 @@ mod tests {
         let turn = reading(&[(Speaker::User, "first"), (Speaker::System, &long)]);
         let prompt = prompt(&turn, GateInputs::Contx);
         assert!(!prompt.contains("first") && prompt.len() < DIALOGUE_BYTES + 300, "{prompt}");
+    }
+
+    #[test]
+    fn an_adapter_needs_its_model() {
+        let mut config = GateConfig { form: GateForm::Adapter, ..GateConfig::default() };
+        config.adapter.model = Some("base".into());
+        let refused = config.check().expect_err("no adapter").to_string();
+        assert!(refused.contains("gate.adapter.directory"), "{refused}");
+        config.adapter.directory = Some("adapter".into());
+        config.check().expect("whole");
     }
 }

@@ -292,16 +292,6 @@ fn a_language_model_with_an_adapter_decides_about_turns_of_its_language() {
     assert!(prompt.ends_with("System: hi\nUser: any music tonight?\n### Response:"), "{prompt}");
 }
 
-#[test]
-fn an_adapter_needs_its_model() {
-    let mut config = GateConfig { form: GateForm::Adapter, ..GateConfig::default() };
-    config.adapter.model = Some("base".into());
-    let refused = config.check().expect_err("no adapter").to_string();
-    assert!(refused.contains("gate.adapter.directory"), "{refused}");
-    config.adapter.directory = Some("adapter".into());
-    config.check().expect("whole");
-}
-
 fn sources_of(kinds: &[SourceKind]) -> Sources {
     let named = |(at, kind): (usize, &SourceKind)| {
         let file = (*kind == SourceKind::Table).then(|| "rows.jsonl".into());

@@ -173,7 +173,10 @@ fn taught_now(config: &Config) -> anyhow::Result<BTreeMap<String, Taught>> {
     if !config.knowledge.live {
         return Ok(taught);
     }
-    let mut follower = LogSource::open(None, config)?.follower(Topic::Knowledge)?;
+    // A dry run makes no topic.
+    let mut config = config.clone();
+    config.log.kafka.create_topics = false;
+    let mut follower = LogSource::open(None, &config)?.follower(Topic::Knowledge)?;
     loop {
         for record in follower.poll(POLL)? {
             let key = record.key.as_deref().unwrap_or_default();

@@ -1,5 +1,5 @@
-//! The transactions of one client. A transaction is committed or aborted, or else its client cannot
-//! be used any more and must be replaced (`kafka/recovery.rs`).
+//! The transactions of one client. A transaction is committed or aborted, or else its client must be
+//! replaced (`kafka/recovery.rs`).
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -483,8 +483,7 @@ impl TransactionalClient {
             return Err(Uncommitted { error, is_unknown: ending });
         }
         match self.abort() {
-            // The broker's own timeout may have passed too. The broker then aborted the transaction
-            // under a new epoch, which fences this client as if another process had come.
+            // If the broker's timeout has passed too, the broker has fenced this client by a new epoch.
             Ok(()) if Instant::now() >= deadline => match error {
                 LogError::Kafka { doing, source, .. } => {
                     Err(known(LogError::Kafka { doing, source, fatal: true }))

@@ -22,19 +22,17 @@
 
 mod choice;
 mod claims;
+mod config;
 mod intent;
 mod prompted;
 mod texts;
 
 use std::sync::Arc;
 
-use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
 use timely::dataflow::StreamVec;
 use turnstream_knowledge::Knowledge;
 use turnstream_knowledge::language::Lexicon;
-use turnstream_ports::model::reader::{Read, ReadRequest, Reading};
-use turnstream_ports::refused::{Refused, check_bound, check_fraction};
+use turnstream_ports::model::reader::{Question, Read, ReadRequest, Reading};
 use turnstream_schemas::{
     Action, DecisionAnswer, Evidence, Fault, FaultKind, HandOffReason, Score, Stage,
 };
@@ -42,132 +40,19 @@ use turnstream_schemas::{
 use crate::asked_facts::asked_facts;
 use crate::flow::{ActionDecision, Epoch, TurnInFlight};
 use crate::generation::{GenerationConfig, GenerationForm};
-use crate::prompted::{Prompt, PromptedConfig};
+use crate::prompted::Prompt;
 use crate::sources::{Sources, SpokenFacts};
-use crate::stage::{
-    Answer, Asked, Call, CallConfig, Decide, OnFailure, Step, Streams, Without, run,
-};
+use crate::stage::{Answer, Asked, Call, Decide, OnFailure, Step, Streams, Without, run};
 use crate::stage_config::StageConfig;
 use crate::stage_context::StageContext;
+use crate::tables::{Tables, missing_id};
 
+pub use config::{DecisionConfig, DecisionForm, HandOffConfig};
 pub use texts::{DecisionTexts, TextsOfLanguage};
 
 use choice::Choice;
 
 const STAGE: Stage = Stage::Decision;
-
-/// The ways in which the stage can decide.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "snake_case")]
-pub enum DecisionForm {
-    /// By the reader, where there are documents or tables.
-    Learned,
-    /// By the relevance of the evidence and the words of the utterance.
-    Lexical,
-    /// By a language model, which also words the response: one call for each turn.
-    Prompted,
-    /// Not at all: generation words the selected evidence.
-    Off,
-}
-
-/// How the stage decides what a response does.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields, default)]
-pub struct DecisionConfig {
-    /// How the stage decides: by the reader where there are documents or tables, and by rules in
-    /// languages that it does not know (`learned`); by rules (`lexical`); by a language model that
-    /// words the response in the same call (`prompted`), where all numbers, addresses and names
-    /// must come from the evidence or the dialogue; or not at all (`off`).
-    pub form: DecisionForm,
-    /// How the language model of the prompted form is asked.
-    pub prompted: PromptedConfig,
-    /// What happens to a turn on which the stage fails.
-    pub on_failure: OnFailure,
-    /// The least share of answers that must be right, 0..=1: the response answers where at least
-    /// this share of the answers with such a score was right on development data. The higher, the
-    /// fewer answers.
-    pub min_precision: f64,
-    /// The least relevance of a passage or row that the lexical form answers from; 0..=1.
-    pub min_relevance: f64,
-    /// The most passages and rows that the reader reads, the most relevant ones; 1..=64. Each takes
-    /// some thirty milliseconds of one core.
-    pub max_read: u32,
-    /// The most sentences of an answer; 1..=8.
-    pub max_sentences: u32,
-    /// The least cosine of a turn and a phrasing that leads to an action at which the response
-    /// takes that action; 0..=1.
-    pub min_taught_likeness: f64,
-    /// When a conversation is handed over to a person.
-    pub hand_off: HandOffConfig,
-    /// The words of responses that answer nothing, by language.
-    pub texts: DecisionTexts,
-    /// How long to wait for the reader.
-    pub call: CallConfig,
-}
-
-/// When a conversation is handed over to a person. The response then has the action `hand_off` and the
-/// reason.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields, default)]
-pub struct HandOffConfig {
-    /// Whether to hand over when the user asks for a person.
-    pub asked: bool,
-    /// Whether to hand over when the user complains of repeated trouble, or is angry.
-    pub complaint: bool,
-    /// Whether to hand over when the user speaks of danger to people.
-    pub safety: bool,
-    /// The number of turns in a row for which nothing was found, after which to hand over; 0 for
-    /// never, at most 64.
-    pub nothing_found_turns: u32,
-}
-
-impl Default for HandOffConfig {
-    fn default() -> Self {
-        Self { asked: true, complaint: true, safety: true, nothing_found_turns: 3 }
-    }
-}
-
-impl Default for DecisionConfig {
-    fn default() -> Self {
-        Self {
-            form: DecisionForm::Learned,
-            prompted: PromptedConfig::default(),
-            on_failure: OnFailure::Lexical,
-            min_precision: 0.6,
-            min_relevance: 0.25,
-            max_read: 4,
-            max_sentences: 3,
-            min_taught_likeness: 0.85,
-            hand_off: HandOffConfig::default(),
-            texts: DecisionTexts::default(),
-            // With a full queue of turns the reader is busy for that long.
-            call: CallConfig { timeout_ms: 60_000, ..CallConfig::default() },
-        }
-    }
-}
-
-impl StageConfig for DecisionConfig {
-    fn check(&self) -> Result<(), Refused> {
-        self.prompted.check(STAGE)?;
-        check_fraction(STAGE, "min_precision", self.min_precision)?;
-        check_fraction(STAGE, "min_relevance", self.min_relevance)?;
-        check_bound(STAGE, "max_read", self.max_read, 64)?;
-        check_bound(STAGE, "max_sentences", self.max_sentences, 8)?;
-        // 0 is allowed: the conversation is then never handed over for it.
-        check_bound(
-            STAGE,
-            "hand_off.nothing_found_turns",
-            self.hand_off.nothing_found_turns.max(1),
-            64,
-        )?;
-        check_fraction(STAGE, "min_taught_likeness", self.min_taught_likeness)?;
-        self.texts.check()
-    }
-
-    fn prompted(&self) -> Option<&PromptedConfig> {
-        Some(&self.prompted).filter(|_| self.form == DecisionForm::Prompted)
-    }
-}
 
 /// Returns which facts of the graph may be said: all that were selected where the decision is off,
 /// else those that [`Sources::spoken_facts`] names.
@@ -198,6 +83,7 @@ pub fn decision<'scope>(
 struct ResponseDecision {
     config: DecisionConfig,
     sources: Arc<Sources>,
+    tables: Arc<Tables>,
     facts: SpokenFacts,
     knowledge: Knowledge,
     reader: Option<Arc<Read>>,
@@ -226,7 +112,8 @@ impl ResponseDecision {
         let reader = context.reader.clone().filter(|_| is_learned);
         let prompt = context.prompting.prompt::<DecisionAnswer>(STAGE, config.prompted());
         let (sources, knowledge) = (Arc::clone(&context.sources), context.knowledge.clone());
-        Self { config, sources, facts, knowledge, reader, prompt }
+        let tables = Arc::clone(&context.tables);
+        Self { config, sources, tables, facts, knowledge, reader, prompt }
     }
 
     /// Returns the reader, if it is asked about a turn.
@@ -236,14 +123,15 @@ impl ResponseDecision {
         self.reader.as_ref().filter(|_| is_known)
     }
 
-    /// Returns the passages and rows that the reader reads, each with its place in the evidence.
-    fn read_evidence<'t>(&self, turn: &'t TurnInFlight) -> Vec<(usize, &'t Evidence)> {
-        let mut found: Vec<(usize, &Evidence)> = turn
-            .evidence
-            .iter()
-            .enumerate()
-            .filter(|(_, it)| it.document.is_some() || it.row.is_some())
-            .collect();
+    /// Returns the evidence that the reader reads, of this kind, each piece with its place in the
+    /// evidence.
+    fn read_evidence<'t>(
+        &self,
+        turn: &'t TurnInFlight,
+        is_read: fn(&Evidence) -> bool,
+    ) -> Vec<(usize, &'t Evidence)> {
+        let evidence = turn.evidence.iter().enumerate();
+        let mut found: Vec<(usize, &Evidence)> = evidence.filter(|(_, it)| is_read(it)).collect();
         found.sort_by(|(_, a), (_, b)| b.relevance.get().total_cmp(&a.relevance.get()));
         found.truncate(self.config.max_read as usize);
         found
@@ -312,6 +200,44 @@ impl ResponseDecision {
         Some(DecidedResponse { decided: Some(decided), answers })
     }
 
+    /// Answers with the cells that the turn asks for by name, and with what the reader found for the
+    /// rest of the turn.
+    fn of_asked_cells(
+        &self,
+        turn: &TurnInFlight,
+        reading: Option<&Reading>,
+    ) -> Option<DecidedResponse> {
+        let (min_precision, lexicon) = (self.config.min_precision, turn.context.lexicon());
+        let (place, cells) = choice::asked_cells(&turn.evidence, min_precision)?;
+        let said = choice::said_of_cells(&turn.evidence[place], cells, lexicon)?;
+        let mut decided = ActionDecision {
+            precision: Some(cells.precision),
+            said: Some(said.clone()),
+            ..ActionDecision::to(Action::Answer)
+        };
+        let mut answers = vec![place];
+        if let Some(rest) = &cells.rest {
+            let reading = reading.filter(|it| f64::from(it.precision) >= min_precision);
+            let most = self.config.max_sentences as usize;
+            let found = reading.and_then(|it| {
+                let read = self.read_evidence(turn, is_passage);
+                let choice = choice::choose(&read, it, rest, &turn.taught, most)?;
+                answers.push(choice.place);
+                choice::said(&turn.evidence[choice.place], &choice.sentences, lexicon)
+            });
+            let beside = found.unwrap_or_else(|| self.texts(turn).rest.clone());
+            decided.said = Some(format!("{said} {beside}"));
+        }
+        Some(DecidedResponse { decided: Some(decided), answers })
+    }
+
+    /// Declines because no table has a row with an id that the turn names.
+    fn of_missing_row(&self, turn: &TurnInFlight) -> Option<DecidedResponse> {
+        let id = missing_id(&self.tables, turn.context.query())?;
+        let said = Some(self.texts(turn).no_row(&id));
+        Some(DecidedResponse::of(ActionDecision { said, ..ActionDecision::to(Action::Decline) }))
+    }
+
     /// Decides by the reader's reading of the turn.
     fn by_reading(&self, turn: &TurnInFlight, reading: &Reading) -> DecidedResponse {
         if let Some(verdict) = self.handed_over(turn, Some(reading)) {
@@ -320,18 +246,19 @@ impl ResponseDecision {
         if let Some(verdict) = self.taught(turn).or_else(|| self.of_asked_rows(turn)) {
             return verdict;
         }
+        if let Some(verdict) = self.of_asked_cells(turn, Some(reading)) {
+            return verdict;
+        }
         let answers = f64::from(reading.precision) >= self.config.min_precision;
         let choice = choice::choose(
-            &self.read_evidence(turn),
+            &self.read_evidence(turn, is_text),
             reading,
             turn.context.query(),
             &turn.taught,
             self.config.max_sentences as usize,
         );
         let mut verdict = match choice {
-            Some(Choice { place, sentences, is_named, is_taught, .. })
-                if answers || is_named || is_taught =>
-            {
+            Some(Choice { place, sentences, is_taught, .. }) if answers || is_taught => {
                 let said = choice::said(&turn.evidence[place], &sentences, turn.context.lexicon());
                 let decided = ActionDecision { said, ..ActionDecision::to(Action::Answer) };
                 DecidedResponse { decided: Some(decided), answers: vec![place] }
@@ -359,10 +286,11 @@ impl ResponseDecision {
         if intent::is_small_talk(turn.context.query(), None) {
             return DecidedResponse::of(ActionDecision::to(Action::Social));
         }
-        if let Some(verdict) = self.of_asked_rows(turn) {
+        let asked = self.of_asked_rows(turn).or_else(|| self.of_asked_cells(turn, None));
+        if let Some(verdict) = asked.or_else(|| self.of_missing_row(turn)) {
             return verdict;
         }
-        let best = self.read_evidence(turn).into_iter().next();
+        let best = self.read_evidence(turn, is_text).into_iter().next();
         let found = best.filter(|(_, it)| it.relevance.get() >= self.config.min_relevance);
         if let Some((place, _)) = found {
             let decided = Some(ActionDecision::to(Action::Answer));
@@ -398,6 +326,15 @@ impl ResponseDecision {
     }
 }
 
+fn is_passage(evidence: &Evidence) -> bool {
+    evidence.document.is_some()
+}
+
+/// Whether a piece of evidence is a passage or a row.
+fn is_text(evidence: &Evidence) -> bool {
+    evidence.document.is_some() || evidence.row.is_some()
+}
+
 impl Decide for ResponseDecision {
     type Turn = TurnInFlight;
     type Decision = DecidedResponse;
@@ -430,10 +367,30 @@ impl Decide for ResponseDecision {
             let verdict = self.taught(turn).unwrap_or_else(|| self.by_words(turn));
             return Ok(Step::decided(verdict));
         }
-        let sections = self.read_evidence(turn).into_iter();
-        let sections =
-            sections.map(|(_, evidence)| choice::section(evidence, &turn.taught)).collect();
-        Ok(Step::ask(vec![ReadRequest { question: turn.context.question(), sections }]))
+        let cells = choice::asked_cells(&turn.evidence, self.config.min_precision);
+        let rest = cells.and_then(|(_, cells)| cells.rest.as_ref());
+        let by_names = if cells.is_some() && rest.is_none() {
+            self.of_asked_cells(turn, None)
+        } else {
+            self.of_missing_row(turn)
+        };
+        if let Some(by_names) = by_names {
+            let verdict = self.handed_over(turn, None).or_else(|| self.taught(turn));
+            return Ok(Step::decided(verdict.unwrap_or(by_names)));
+        }
+        let read = self.read_evidence(turn, if rest.is_some() { is_passage } else { is_text });
+        let sections = read.into_iter().map(|(_, it)| choice::section(it, &turn.taught)).collect();
+        let whole = turn.context.question();
+        let question = match rest {
+            // The part that the cells answer comes before, as what "it" may mean.
+            Some(rest) => Question {
+                user_before: Some(whole.utterance.replacen(&**rest, "", 1)),
+                utterance: rest.clone(),
+                ..whole
+            },
+            None => whole,
+        };
+        Ok(Step::ask(vec![ReadRequest { question, sections }]))
     }
 
     fn read(

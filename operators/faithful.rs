@@ -235,6 +235,7 @@ pub(crate) mod tests {
             by_words: Score::new(0.5),
             by_meaning: None,
             asked: None,
+            cells: None,
         }
     }
 

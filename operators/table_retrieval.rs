@@ -2,7 +2,8 @@
 //!
 //! It searches the rows of the planned table for the current utterance, by words (BM25 over each
 //! row as `column = value`) and, where the rows have vectors by the reader, by meaning. The rows
-//! that answer a row operation of the turn, such as which is the cheapest, come first. If the table
+//! that answer a row operation of the turn, such as which is the cheapest, or whose cells it asks for
+//! by name, come first. If the table
 //! depends on other sources, it also searches for their evidence; and if that evidence names values
 //! of rows that were found, only those rows remain.
 //!
@@ -16,7 +17,9 @@ use serde::{Deserialize, Serialize};
 use timely::dataflow::StreamVec;
 use turnstream_knowledge::language::Lexicon;
 use turnstream_ports::refused::{Refused, check_bound, check_fraction};
-use turnstream_schemas::{Evidence, EvidenceId, Fault, Score, SourceName, Stage, TableRow};
+use turnstream_schemas::{
+    CellsAsked, Evidence, EvidenceId, Fault, Score, SourceName, Stage, TableRow,
+};
 
 use crate::flow::{Epoch, TurnInFlight};
 use crate::fusion::{Fused, fuse};
@@ -27,6 +30,8 @@ use crate::stage_context::StageContext;
 use crate::tables::{Table, Tables};
 
 const STAGE: Stage = Stage::TableRetrieval;
+/// The most earlier utterances from which a row or column may be taken.
+const EARLIER: usize = 4;
 
 /// How tables are searched.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -134,13 +139,16 @@ pub fn retrieve(
     let mut found = fuse(Some(by_words), by_meaning, config.word_share);
     found.retain(|it| it.score >= config.min_score);
     let is_english = turn.context.lexicon().language() == Lexicon::english().language();
-    let query = Some(turn.context.completed_query()).filter(|_| is_english && given.is_empty());
-    let (answering, asked) = match query.and_then(|query| table.asked(query)) {
-        Some((rows, asked)) => (rows, Some(asked)),
-        None => (Vec::new(), None),
-    };
+    let is_asked = is_english && given.is_empty();
+    let rows = is_asked.then(|| table.asked(turn.context.completed_query())).flatten();
+    let cells = (is_asked && rows.is_none()).then(|| asked_cells(turn, table)).flatten();
+    let answering: Vec<u32> = rows
+        .iter()
+        .flat_map(|(rows, _)| rows.iter().copied())
+        .chain(cells.iter().map(|(row, _)| *row))
+        .collect();
     let answers = |at: u32| answering.contains(&at);
-    // Rows that answer a row operation have the highest relevance.
+    // Rows that answer what the turn asks of the table have the highest relevance.
     let first = answering.iter().map(|at| {
         let it = found.iter().find(|it| it.at == *at);
         let (by_words, by_meaning) = it.map_or((None, None), |it| (it.by_words, it.by_meaning));
@@ -150,23 +158,24 @@ pub fn retrieve(
     let evidence = |found: Fused| {
         let row = table.row(found.at)?;
         let (place, score) = (found.at + 1, Score::new(found.score));
-        let by_words = Score::new(found.by_words.unwrap_or(0.0));
-        let by_meaning = found.by_meaning.map(Score::new);
+        let is_answer = answers(found.at);
+        let row = TableRow {
+            place,
+            columns: row.columns.clone(),
+            by_words: Score::new(found.by_words.unwrap_or(0.0)),
+            by_meaning: found.by_meaning.map(Score::new),
+            asked: rows.as_ref().filter(|_| is_answer).map(|(_, asked)| asked.clone()),
+            cells: cells.as_ref().filter(|_| is_answer).map(|(_, cells)| cells.clone()),
+        };
         Some(Evidence {
             id: id(found.at),
             source: source.clone(),
-            text: row.text.clone(),
+            text: table.row(found.at)?.text.clone(),
             set: None,
             fact: None,
             document: None,
             persona: None,
-            row: Some(TableRow {
-                place,
-                columns: row.columns.clone(),
-                by_words,
-                by_meaning,
-                asked: asked.clone().filter(|_| answers(found.at)),
-            }),
+            row: Some(row),
             relevance: score,
             consistency: None,
             attention: None,
@@ -174,6 +183,13 @@ pub fn retrieve(
         })
     };
     first.chain(rest).filter_map(evidence).collect()
+}
+
+/// Returns the cells of a row that the turn asks for by name, with the place of the row.
+fn asked_cells(turn: &TurnInFlight, table: &Table) -> Option<(u32, CellsAsked)> {
+    let earlier = turn.context.dialogue.iter().rev().skip(1).take(EARLIER);
+    let earlier: Vec<&str> = earlier.map(|said| &*said.text).collect();
+    table.cells(turn.context.query(), &earlier)
 }
 
 #[cfg(test)]

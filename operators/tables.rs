@@ -12,13 +12,16 @@ use rustc_hash::FxHashMap;
 use serde_json::{Map, Value};
 use turnstream_knowledge::terms::terms;
 use turnstream_ports::model::encoder::{EncodeError, Encoder};
-use turnstream_schemas::{Column, RowsAsked, SourceName};
+use turnstream_schemas::{CellsAsked, Column, RowsAsked, SourceName};
 
 use crate::bm25::{Bag, Statistics};
 
+mod cells;
+mod codes;
 mod columns;
 mod operations;
 mod said;
+mod words;
 
 pub use said::{said, said_of_all};
 
@@ -81,6 +84,8 @@ pub struct Table {
     /// The vectors of the rows, one after the other; empty if they have none.
     vectors: Vec<f32>,
     columns: columns::Columns,
+    names: cells::Names,
+    codes: codes::Codes,
 }
 
 impl Table {
@@ -100,7 +105,10 @@ impl Table {
             of_rows.into_iter().map(|terms| terms.into_iter().collect()).collect();
         let (statistics, vectors) = (Statistics::of(&bags), Vec::new());
         let columns = columns::Columns::of(&rows);
-        Self { statistics, rows, bags, holders, vectors, columns }
+        let names = cells::Names::of(&rows, &columns);
+        let ids = rows.iter().filter_map(|row| row.columns.first());
+        let codes = codes::Codes::of(ids.map(|id| &*id.value));
+        Self { statistics, rows, bags, holders, vectors, columns, names, codes }
     }
 
     /// Adds vectors of the rows, by which they are also found by meaning.
@@ -159,6 +167,14 @@ impl Table {
         Some((rows.into_iter().filter_map(|row| u32::try_from(row).ok()).collect(), asked))
     }
 
+    /// Returns the cells that an English utterance asks for by name, with the place of their row.
+    /// `earlier` are the texts before it, the latest first.
+    pub fn cells(&self, utterance: &str, earlier: &[&str]) -> Option<(u32, CellsAsked)> {
+        let Self { rows, columns: table, names, .. } = self;
+        let (row, asked) = cells::Cells { rows, table, names }.asked(utterance, earlier)?;
+        Some((u32::try_from(row).ok()?, asked))
+    }
+
     /// Returns the rows that share a word with a text, each with its likeness in words, 0..=1: by
     /// falling likeness, ties by place, at most `most`. If one of the `given` texts names a value
     /// of a row that was found, only such rows.
@@ -188,6 +204,13 @@ impl Table {
         let mut values = values.filter(|value| value.chars().count() > 2);
         values.any(|value| texts.iter().any(|text| text.contains(&value)))
     }
+}
+
+/// Returns an id that a text names and that has the form of a table's ids, but is no row's.
+pub fn missing_id(tables: &Tables, text: &str) -> Option<String> {
+    let id = tables.values().find_map(|table| table.codes.missing(text))?;
+    let is_there = tables.values().any(|table| table.codes.has(&id));
+    (!is_there).then_some(id)
 }
 
 /// Returns an identifier as words: `number_of_seats` and `NumberOfSeats` are `number of seats`.

@@ -94,6 +94,21 @@ pub struct TableRow {
     /// The row operation that the turn asks for, if this row is in its answer.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub asked: Option<RowsAsked>,
+    /// The cells of this row that the turn asks for by name.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cells: Option<CellsAsked>,
+}
+
+/// The cells of a row that a turn asks for: it names the row and the columns.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct CellsAsked {
+    /// The names of the columns, in words; one or two.
+    pub columns: Vec<String>,
+    /// The share of cells found with as much certainty that were right on development data; 0..=1.
+    pub precision: Score,
+    /// The part of the utterance that asks for something else; absent if there is none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rest: Option<String>,
 }
 
 /// A row operation that a turn asks for.

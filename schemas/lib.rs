@@ -57,8 +57,8 @@ pub use demand::{
 };
 pub use directive::{Directive, DirectiveKind, NoScope, TurnsRecord};
 pub use evidence::{
-    Citation, Column, DocumentPassage, Evidence, EvidenceSet, FactStatement, PersonaSentence,
-    RowOperation, RowsAsked, TableRow,
+    CellsAsked, Citation, Column, DocumentPassage, Evidence, EvidenceSet, FactStatement,
+    PersonaSentence, RowOperation, RowsAsked, TableRow,
 };
 pub use fault::{Degraded, Fault, FaultKind};
 pub use fingerprint::{Fingerprint, FingerprintPart};

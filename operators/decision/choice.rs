@@ -3,9 +3,8 @@
 use turnstream_knowledge::language::Lexicon;
 use turnstream_knowledge::phrasings::NearestPhrasings;
 use turnstream_knowledge::sentences::sentences;
-use turnstream_knowledge::terms::terms;
 use turnstream_ports::model::reader::{Reading, Section};
-use turnstream_schemas::{Column, Evidence, TableRow};
+use turnstream_schemas::{CellsAsked, Column, Evidence, TableRow};
 
 use crate::tables::{self, subject};
 
@@ -26,8 +25,6 @@ pub(super) struct Choice {
     pub(super) sentences: Vec<usize>,
     /// The names of two rows that fit about equally well.
     pub(super) rivals: Option<[String; 2]>,
-    /// Whether the section is a row, and the utterance names it and one of its columns.
-    pub(super) is_named: bool,
     /// Whether staff taught that the section answers this very question.
     pub(super) is_taught: bool,
 }
@@ -72,35 +69,10 @@ pub(super) fn choose(
         let name = of.row.as_ref().and_then(|row| subject(&row.columns));
         name.is_some_and(|it| it.value.len() > 2 && spoken.contains(&it.value.to_lowercase()))
     };
-    // An utterance that names a row and one of its columns asks for that cell, whatever else is
-    // near.
-    let asked = terms(utterance);
-    let named = |(_, evidence, scores, _): &(usize, &Evidence, &Vec<f32>, (usize, f32))| {
-        let row = evidence.row.as_ref().filter(|_| is_named(evidence))?;
-        let subject = subject(&row.columns)?;
-        // A word of the row's name does not ask for a column.
-        let name = terms(&subject.value);
-        let asked = |it: &String| asked.contains(it) && !name.contains(it);
-        let columns = row.columns.iter().zip(scores.iter()).enumerate();
-        let of_name = |column: &Column| terms(&column.name).iter().any(asked);
-        let columns = columns.filter(|(_, (it, _))| it.name != subject.name && of_name(it));
-        let best = columns.max_by(|a, b| a.1.1.total_cmp(b.1.1))?;
-        Some((subject.value.len(), best.0, *best.1.1))
-    };
-    let cell = sections.iter().enumerate().filter_map(|(at, it)| Some((named(it)?, at)));
-    // The longest name: "Oslo plus" is not "Oslo".
-    let cell = cell.max_by_key(|((length, ..), at)| (*length, std::cmp::Reverse(*at)));
-    if let Some(((_, column, score), at)) = cell {
-        let mut section = sections.remove(at);
-        section.3 = (column, score);
-        sections.insert(0, section);
-    }
     // The sort is stable: of equals the more relevant one stays first. Of two rows that score about
     // alike, the one that the utterance names goes first.
-    let rest = usize::from(cell.is_some());
-    sections[rest..].sort_by(|a, b| b.3.1.total_cmp(&a.3.1));
+    sections.sort_by(|a, b| b.3.1.total_cmp(&a.3.1));
     if let [first, second, ..] = &mut sections[..]
-        && cell.is_none()
         && first.3.1 - second.3.1 <= RIVALS
         && is_named(second.1)
         && !is_named(first.1)
@@ -109,7 +81,7 @@ pub(super) fn choose(
     }
     let is_taught =
         |(_, of, ..): &(usize, &Evidence, &Vec<f32>, (usize, f32))| taught.of(&of.id) >= SAME;
-    let lesson = sections.iter().position(is_taught).filter(|_| cell.is_none());
+    let lesson = sections.iter().position(is_taught);
     if let Some(at) = lesson {
         sections[..=at].rotate_right(1);
     }
@@ -124,7 +96,7 @@ pub(super) fn choose(
         (rivals[0] != rivals[1]).then_some(rivals)
     });
     let mut others: Vec<usize> = (0..scores.len())
-        .filter(|other| cell.is_none() && *other != at && scores[*other] >= score - BESIDE)
+        .filter(|other| *other != at && scores[*other] >= score - BESIDE)
         .collect();
     others.sort_by(|a, b| scores[*b].total_cmp(&scores[*a]));
     // In a list of questions and answers, the sentence after a question answers it.
@@ -139,8 +111,7 @@ pub(super) fn choose(
         }
     }
     sentences.sort_unstable();
-    let (is_named, is_taught) = (cell.is_some(), lesson.is_some());
-    Some(Choice { place, sentences, rivals, is_named, is_taught })
+    Some(Choice { place, sentences, rivals, is_taught: lesson.is_some() })
 }
 
 /// Returns the places of the rows that answer a row operation of the turn, and what to say of them.
@@ -151,6 +122,30 @@ pub(super) fn asked_rows(evidence: &[Evidence], lexicon: &Lexicon) -> Option<(Ve
     let rows: Vec<&TableRow> = places.iter().filter_map(|at| evidence[*at].row.as_ref()).collect();
     let asked = rows.first()?.asked.as_ref()?;
     Some((places, tables::said_of_all(&rows, asked, lexicon)?))
+}
+
+/// Returns the cells that the turn asks for by name, with the place of their row, if at least this
+/// share of such cells was right on development data.
+pub(super) fn asked_cells(
+    evidence: &[Evidence],
+    min_precision: f64,
+) -> Option<(usize, &CellsAsked)> {
+    evidence.iter().enumerate().find_map(|(at, it)| {
+        let cells = it.row.as_ref()?.cells.as_ref()?;
+        (cells.precision.get() >= min_precision).then_some((at, cells))
+    })
+}
+
+/// Returns what to say of the cells of a row; `None` if it has none of them.
+pub(super) fn said_of_cells(
+    evidence: &Evidence,
+    cells: &CellsAsked,
+    lexicon: &Lexicon,
+) -> Option<String> {
+    let row = evidence.row.as_ref()?;
+    let column = |name: &String| row.columns.iter().find(|it| it.name == *name);
+    let columns: Vec<&Column> = cells.columns.iter().filter_map(column).collect();
+    tables::said(&row.columns, &columns, lexicon)
 }
 
 /// Returns what to say of a piece of evidence: sentences of a passage, or cells of a row. Returns

@@ -3,7 +3,7 @@
 use turnstream_schemas::{Action, DecisionAnswer, Evidence, Fault, FaultKind, HandOffReason};
 
 use super::claims::unfounded;
-use super::{DecidedResponse, ResponseDecision, STAGE};
+use super::{DecidedResponse, ResponseDecision, STAGE, is_text};
 use crate::flow::{ActionDecision, TurnInFlight};
 use crate::generation::is_prose;
 use crate::prompted::fence::fenced;
@@ -69,7 +69,7 @@ impl ResponseDecision {
     /// Returns the evidence that the model is shown, each piece with its place: passages and rows,
     /// and other evidence that may be said.
     fn shown<'t>(&self, turn: &'t TurnInFlight) -> Vec<(usize, &'t Evidence)> {
-        let mut shown = self.read_evidence(turn);
+        let mut shown = self.read_evidence(turn, is_text);
         let is_text = |it: &Evidence| it.document.is_some() || it.row.is_some();
         let others = turn.evidence.iter().enumerate().filter(|(_, it)| it.selected && !is_text(it));
         let may_be_said = self.facts == SpokenFacts::Selected;

@@ -1,9 +1,12 @@
 use turnstream_knowledge::phrasings::{LeadsTo, Phrasing, Phrasings};
 use turnstream_ports::model::reader::Section;
-use turnstream_schemas::{Column, EvidenceId, RowOperation, RowsAsked, SourceKind, TableRow};
+use turnstream_schemas::{
+    CellsAsked, Column, EvidenceId, RowOperation, RowsAsked, SourceKind, TableRow,
+};
 
 use super::*;
 use crate::sources::SourceConfig;
+use crate::tables::{Row, Table};
 use crate::testing::{Answering, asking, document, graph, run_dataflow, scene, stage_context};
 
 /// Decides about a turn with this evidence beside documents and a table, with a reader that gives this
@@ -62,8 +65,14 @@ fn pages() -> Vec<Evidence> {
 fn row(name: &str, price: &str) -> Evidence {
     let column = |name: &str, value: &str| Column { name: name.into(), value: value.into() };
     let columns = vec![column("id", "T1"), column("name", name), column("price", price)];
-    let row =
-        TableRow { place: 1, columns, by_words: Score::new(0.5), by_meaning: None, asked: None };
+    let row = TableRow {
+        place: 1,
+        columns,
+        by_words: Score::new(0.5),
+        by_meaning: None,
+        asked: None,
+        cells: None,
+    };
     Evidence { document: None, row: Some(row), ..document("goods", name, "", 0.5) }
 }
 
@@ -113,19 +122,67 @@ fn nothing_found_again_and_again_is_handed_over() {
     assert_eq!(of(&decided(&lines[2..], pages(), given())).0, Action::Decline);
 }
 
+fn named(row: Evidence, precision: f64, rest: Option<&str>) -> Evidence {
+    let (mut named, columns) = (row, vec!["price".to_owned()]);
+    let (precision, rest) = (Score::new(precision), rest.map(str::to_owned));
+    named.row.as_mut().expect("a row").cells = Some(CellsAsked { columns, precision, rest });
+    named
+}
+
 #[test]
-fn a_row_and_a_column_that_are_named_are_said_whatever_is_near() {
-    let rows = || vec![row("Oslo lamp", "£49"), row("Oslo desk", "£80")];
+fn cells_that_are_asked_for_by_name_are_said_without_the_reader() {
+    let rows =
+        |precision| vec![row("Oslo lamp", "£49"), named(row("Desk", "£80"), precision, None)];
     let near: &[f32] = &[-5.0, -5.0, 3.0];
     let given = || reading(&[near, &[-5.0, -5.0, -4.0]], 0.1);
-    let turn = decided(&["u: the price of the oslo desk?"], rows(), given());
-    assert_eq!(of(&turn), (Action::Answer, None, "For Oslo desk: price is £80."));
-    let turn = decided(&["u: the colour of the oslo desk?"], rows(), given());
-    assert_eq!(of(&turn).0, Action::Decline, "there is no such column");
-    let rows = vec![row("Half Price Lamp", "£49")];
-    let given = reading(&[&[-5.0, -5.0, -4.0]], 0.1);
-    let turn = decided(&["u: how heavy is the half price lamp?"], rows, given);
-    assert_eq!(of(&turn).0, Action::Decline, "a word of the name asks for no column");
+    let config = DecisionConfig::default();
+    let (turn, asked) = decided_with(&config, &["u: the desk's price?"], rows(0.7), given());
+    assert_eq!(of(&turn), (Action::Answer, None, "For Desk: price is £80."));
+    assert_eq!(turn.decision.as_ref().and_then(|it| it.precision), Some(Score::new(0.7)));
+    assert!(asked.is_empty() && turn.evidence[0].selected && !turn.evidence[1].selected);
+    let (turn, asked) = decided_with(&config, &["u: the desk's price?"], rows(0.5), given());
+    assert_eq!((of(&turn).0, asked.len()), (Action::Decline, 1), "too seldom right");
+    let lines = ["u: a real person, please, and the desk's price"];
+    assert_eq!(of(&decided(&lines, rows(0.7), given())).0, Action::HandOff);
+}
+
+#[test]
+fn what_a_turn_asks_beside_cells_is_read_in_pages() {
+    let lines = ["u: the desk's price, and can I return it?"];
+    let desk =
+        || [pages(), vec![named(row("Desk", "£80"), 0.9, Some("can I return it?"))]].concat();
+    let given = |precision| reading(&[&[-2.0], &[3.0, 0.0, -1.0]], precision);
+    let (turn, asked) = decided_with(&DecisionConfig::default(), &lines, desk(), given(0.8));
+    let said = "For Desk: price is £80. You have 14 days.";
+    assert_eq!(of(&turn), (Action::Answer, None, said));
+    let ids: Vec<&str> = turn.evidence[..2].iter().map(|it| &*it.id.0).collect();
+    assert_eq!(
+        (ids, turn.decision.as_ref().map(|it| it.pieces)),
+        (vec!["Desk", "returns"], Some(2))
+    );
+    let [ReadRequest { question, sections }] = &asked[..] else { panic!("{asked:?}") };
+    assert_eq!((&*question.utterance, sections.len()), ("can I return it?", 2));
+    assert_eq!(question.user_before.as_deref(), Some("the desk's price, and "));
+    let (turn, _) = decided_with(&DecisionConfig::default(), &lines, desk(), given(0.3));
+    let said = format!("For Desk: price is £80. {}", DecisionTexts::default().en.rest);
+    assert_eq!(of(&turn), (Action::Answer, None, &*said), "nothing answers the rest");
+}
+
+#[test]
+fn an_id_that_no_row_has_is_named() {
+    let graph = graph("sea HasA fish 1");
+    let evidence = vec![row("Oslo lamp", "£49")];
+    let turn = TurnInFlight { evidence, ..scene(&["u: what does t9 cost?"], &graph) };
+    let (values, faults) = run_dataflow(vec![turn], move |turns| {
+        let row = serde_json::json!({"id": "T1", "name": "Oslo lamp"});
+        let table = Table::new(vec![Row::of(row.as_object().expect("an object"))]);
+        let tables = Arc::new(Tables::from([("goods".into(), Arc::new(table))]));
+        let context = StageContext { tables, ..stage_context(&graph) };
+        decision(turns, DecisionConfig::default(), SpokenFacts::None, &context)
+    });
+    assert!(faults.is_empty());
+    let said = "I am sorry, I cannot find T9. Could you check it?";
+    assert_eq!(of(&values[0]), (Action::Decline, None, said));
 }
 
 #[test]
@@ -171,7 +228,8 @@ fn a_row_is_said_by_its_name_and_of_two_alike_one_is_asked_for() {
     let alike = |price| reading(&[&[-5.0, -5.0, price], &[-5.0, -5.0, price - 0.5]], 0.3);
     let turn = decided(&["u: how much?"], rows(), alike(2.0));
     assert_eq!(of(&turn), (Action::Ask, None, "Do you mean Oslo lamp or Oslo desk?"));
-    let turn = decided(&["u: the price of the Oslo desk?"], rows(), alike(2.0));
+    let sure = Reading { precision: 0.9, ..alike(2.0) };
+    let turn = decided(&["u: the Oslo desk, how much?"], rows(), sure);
     assert_eq!(of(&turn), (Action::Answer, None, "For Oslo desk: price is £80."), "it is named");
     assert_eq!(of(&decided(&["u: who won?"], rows(), alike(-1.0))).0, Action::Decline);
 }
@@ -264,10 +322,13 @@ fn it_can_be_off() {
 }
 
 #[test]
-fn a_question_back_needs_its_choices() {
+fn texts_need_their_placeholders() {
     let mut config = DecisionConfig::default();
     assert_eq!(config.check(), Ok(()));
     config.texts.zh.ask = "哪一个？".to_owned();
+    assert!(config.check().is_err());
+    config = DecisionConfig::default();
+    config.texts.en.no_row = "There is none.".to_owned();
     assert!(config.check().is_err());
 }
 

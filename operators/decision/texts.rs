@@ -11,6 +11,9 @@ use turnstream_schemas::{HandOffReason, Stage};
 /// The placeholder for the choices in a question back.
 const CHOICES: &str = "{choices}";
 
+/// The placeholder for an id that no row has.
+const ROW: &str = "{row}";
+
 /// The texts by language: `en` for English and every language without texts, `zh` for Chinese.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
@@ -37,6 +40,10 @@ fn over_chinese<'de, D: Deserializer<'de>>(given: D) -> Result<TextsOfLanguage, 
 pub struct TextsOfLanguage {
     /// Declines because nothing in the knowledge answers.
     pub decline: String,
+    /// Declines because the table has no row with the id that the user names; `{row}` stands for it.
+    pub no_row: String,
+    /// Says, after the answer to a part of the turn, that nothing answers the other part.
+    pub rest: String,
     /// Asks which of two is meant; `{choices}` stands for their names.
     pub ask: String,
     /// Separates the two names.
@@ -53,9 +60,21 @@ pub struct TextsOfLanguage {
 
 impl Default for DecisionTexts {
     fn default() -> Self {
-        let texts = |[decline, ask, or, hand_off, complaint, safety, nothing_found]: [&str; 7]| {
+        let texts = |[
+            decline,
+            no_row,
+            rest,
+            ask,
+            or,
+            hand_off,
+            complaint,
+            safety,
+            nothing_found,
+        ]: [&str; 9]| {
             TextsOfLanguage {
                 decline: decline.to_owned(),
+                no_row: no_row.to_owned(),
+                rest: rest.to_owned(),
                 ask: ask.to_owned(),
                 or: or.to_owned(),
                 hand_off: hand_off.to_owned(),
@@ -67,6 +86,8 @@ impl Default for DecisionTexts {
         Self {
             en: texts([
                 "I am sorry, I do not know the answer to that. Is there anything else I can help with?",
+                "I am sorry, I cannot find {row}. Could you check it?",
+                "I am sorry, I do not know the answer to the rest of your question.",
                 "Do you mean {choices}?",
                 " or ",
                 "Of course. I will pass you on to a colleague.",
@@ -77,6 +98,8 @@ impl Default for DecisionTexts {
             ]),
             zh: texts([
                 "抱歉，这个问题我回答不了。还有别的可以帮您吗？",
+                "抱歉，我没有找到{row}。请您再核对一下？",
+                "抱歉，您问的其他部分我回答不了。",
                 "您是指{choices}吗？",
                 "还是",
                 "好的，这就为您转接同事。",
@@ -96,15 +119,18 @@ impl Default for TextsOfLanguage {
 
 impl DecisionTexts {
     pub(super) fn check(&self) -> Result<(), Refused> {
-        let keys = [("texts.en.ask", &self.en), ("texts.zh.ask", &self.zh)];
-        match keys.into_iter().find(|(_, texts)| !texts.ask.contains(CHOICES)) {
-            None => Ok(()),
-            Some((key, _)) => Err(Refused::Together {
-                stage: Stage::Decision,
-                key,
-                needs: "`{choices}` in the text",
-            }),
+        let Self { en, zh } = self;
+        for (key, text, placeholder, needs) in [
+            ("texts.en.ask", &en.ask, CHOICES, "`{choices}` in the text"),
+            ("texts.zh.ask", &zh.ask, CHOICES, "`{choices}` in the text"),
+            ("texts.en.no_row", &en.no_row, ROW, "`{row}` in the text"),
+            ("texts.zh.no_row", &zh.no_row, ROW, "`{row}` in the text"),
+        ] {
+            if !text.contains(placeholder) {
+                return Err(Refused::Together { stage: Stage::Decision, key, needs });
+            }
         }
+        Ok(())
     }
 
     pub(super) fn of(&self, lexicon: &Lexicon) -> &TextsOfLanguage {
@@ -122,6 +148,11 @@ impl TextsOfLanguage {
             HandOffReason::Safety => &self.safety,
             HandOffReason::NothingFound => &self.nothing_found,
         }
+    }
+
+    /// Returns the text that declines because no row has this id.
+    pub(super) fn no_row(&self, id: &str) -> String {
+        self.no_row.replace(ROW, id)
     }
 
     /// Returns the question which of two is meant.

@@ -38,7 +38,14 @@ mod tests {
             value: (*value).to_owned(),
         };
         let columns = columns.iter().map(column).collect();
-        TableRow { place: 1, columns, by_words: Score::new(0.5), by_meaning: None, asked: None }
+        TableRow {
+            place: 1,
+            columns,
+            by_words: Score::new(0.5),
+            by_meaning: None,
+            asked: None,
+            cells: None,
+        }
     }
 
     fn answer(columns: &[(&str, &str)], asked: &str) -> Option<String> {

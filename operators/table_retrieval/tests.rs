@@ -35,8 +35,18 @@ fn found(text: &str, source: &str, config: &TableRetrievalConfig) -> Vec<Evidenc
 }
 
 #[test]
-fn rows_are_evidence() {
+fn the_row_whose_cell_is_asked_for_comes_first() {
     let rows = found("The Bergen lamp's price?", "goods", &TableRetrievalConfig::default());
+    let cells = |row: &Evidence| row.row.as_ref().and_then(|row| row.cells.clone());
+    let of_bergen = cells(&rows[0]).expect("cells");
+    assert_eq!((&*rows[0].id.0, rows[0].relevance), ("goods/3", Score::new(1.0)));
+    assert_eq!((of_bergen.columns, of_bergen.rest), (vec!["price".to_owned()], None));
+    assert!(rows.len() > 1 && rows[1..].iter().all(|row| cells(row).is_none()));
+}
+
+#[test]
+fn rows_are_evidence() {
+    let rows = found("Anything like the Bergen lamp?", "goods", &TableRetrievalConfig::default());
     let told: Vec<(&str, &str)> = rows.iter().map(|row| (&*row.id.0, &*row.text)).collect();
     let bergen = ("goods/3", "item = Bergen lamp, price = 35");
     assert_eq!(told[..2], [bergen, ("goods/1", "item = Oslo lamp, price = 49")]);

@@ -6,6 +6,7 @@ use std::collections::BTreeSet;
 use rustc_hash::{FxHashMap, FxHashSet};
 use turnstream_knowledge::terms::terms;
 
+use super::codes::is_code;
 use super::{Row, subject};
 
 /// The most words of a kind; values of more words are texts.
@@ -65,7 +66,12 @@ impl Columns {
         }
         let columns: Vec<TypedColumn> = order.into_iter().map(|name| typed(name, rows)).collect();
         let mut kinds: FxHashMap<String, Vec<usize>> = FxHashMap::default();
-        for column in &columns {
+        // The parts of a code are no kinds.
+        let is_code = |column: &TypedColumn| {
+            let mut values = rows.iter().flat_map(|row| &row.columns);
+            values.all(|it| it.name != column.name || is_code(&it.value))
+        };
+        for column in columns.iter().filter(|column| !is_code(column)) {
             let ColumnValues::Kinds(of_column) = &column.values else { continue };
             for (value, rows) in of_column {
                 value.iter().for_each(|word| kinds.entry(word.clone()).or_default().extend(rows));

@@ -7,15 +7,12 @@
 //! the table does not know. English only.
 
 use std::collections::BTreeSet;
-use std::sync::LazyLock;
 
-use rustc_hash::{FxHashMap, FxHashSet};
 use turnstream_schemas::{RowOperation, RowsAsked};
 
 use super::columns::{ColumnValues, Columns, amount, stem, words_and_amounts};
+use super::words::KNOWN;
 
-/// The words of operations. The head of the file describes its format.
-const WORDS: &str = include_str!("operations.txt");
 /// The most words of an utterance that asks for an operation. Longer ones tell a story, in which
 /// words are more than an operation.
 const MOST_WORDS: usize = 20;
@@ -28,49 +25,6 @@ enum Degree {
     Comparative,
     Superlative,
 }
-
-/// A comparison that a word asks for: the most or the least of a column with one of these words.
-#[derive(Clone)]
-struct Extreme {
-    is_most: bool,
-    columns: Vec<String>,
-}
-
-#[derive(Default)]
-struct Words {
-    extremes: FxHashMap<String, Extreme>,
-    /// The words before the name of a column, each with whether it asks for the most of that
-    /// column.
-    amounts: FxHashMap<String, bool>,
-    /// The words before an amount, and whether the amount is an upper bound.
-    bounds: Vec<(Vec<String>, bool)>,
-    units: FxHashMap<String, Vec<String>>,
-    said: FxHashSet<String>,
-}
-
-static KNOWN: LazyLock<Words> = LazyLock::new(|| {
-    let mut known = Words::default();
-    for line in WORDS.lines().filter(|line| !line.starts_with('#')) {
-        let mut parts = line.split(" | ");
-        let (Some(kind), Some(words)) = (parts.next(), parts.next()) else { continue };
-        let columns = parts.next().unwrap_or_default();
-        let columns: Vec<String> = columns.split_whitespace().map(stem).collect();
-        let words = words.split_whitespace().map(str::to_owned);
-        match kind {
-            "most" | "least" => {
-                let extreme = Extreme { is_most: kind == "most", columns };
-                known.extremes.extend(words.map(|word| (word, extreme.clone())));
-            }
-            "most-of" | "least-of" => {
-                known.amounts.extend(words.map(|word| (word, kind == "most-of")));
-            }
-            "less" | "more" => known.bounds.push((words.collect(), kind == "less")),
-            "unit" => known.units.extend(words.map(|word| (word, columns.clone()))),
-            _ => known.said.extend(words),
-        }
-    }
-    known
-});
 
 /// An utterance in which an operation is sought.
 struct Asked<'t> {

@@ -6,7 +6,7 @@ use turnstream_schemas::{Column, RowOperation, RowsAsked, TableRow};
 use super::subject;
 
 /// Units at the end of a column's name, each as it is said behind a number.
-const UNITS: &[(&str, &str)] = &[
+pub(super) const UNITS: &[(&str, &str)] = &[
     ("eur", " EUR"),
     ("euro", " euros"),
     ("usd", " USD"),

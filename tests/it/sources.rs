@@ -54,7 +54,8 @@ fn what_is_said_plans_the_sources_and_rows_are_said() {
     let clerk = both.evidence.iter().find_map(|found| found.persona.as_ref().map(|it| (found, it)));
     let (found, sentence) = clerk.expect("a sentence");
     assert_eq!((&*found.text, sentence.describes), ("I work at night.", Speaker::System));
-    assert_eq!(both.text, "For Oslo chair: in stock is no.");
+    let said = "For Oslo chair: in stock is no. I am sorry, I do not know the answer to the rest of your question.";
+    assert_eq!(both.text, said, "a persona is not said, and no page answers");
 
     assert_eq!(plan(facts), ["facts"]);
     assert!(facts.evidence.iter().any(|found| found.fact.is_some()), "{facts:?}");

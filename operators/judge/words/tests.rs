@@ -28,8 +28,14 @@ fn lamp() -> Evidence {
     let column =
         |(name, value): (&str, &str)| Column { name: name.to_owned(), value: value.to_owned() };
     let columns = columns.map(column).into();
-    let row =
-        TableRow { place: 1, columns, by_words: Score::new(0.5), by_meaning: None, asked: None };
+    let row = TableRow {
+        place: 1,
+        columns,
+        by_words: Score::new(0.5),
+        by_meaning: None,
+        asked: None,
+        cells: None,
+    };
     let text = "item = Oslo lamp, price = $49, in stock = no";
     Evidence { row: Some(row), document: None, ..passage(text) }
 }

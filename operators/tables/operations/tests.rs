@@ -27,6 +27,7 @@ fn said(utterance: &str) -> Option<String> {
         by_words: turnstream_schemas::Score::new(0.0),
         by_meaning: None,
         asked: Some(asked.clone()),
+        cells: None,
     };
     let rows: Vec<TableRow> = places.iter().map(row).collect();
     said_of_all(&rows.iter().collect::<Vec<_>>(), &asked, Lexicon::english())

@@ -81,7 +81,14 @@ impl Frame {
     fn row(&self) -> TableRow {
         let columns = self.actions.iter().map(|(_, column)| column);
         let columns = columns.filter(|column| !column.value.is_empty()).cloned().collect();
-        TableRow { place: 1, columns, by_words: Score::new(1.0), by_meaning: None, asked: None }
+        TableRow {
+            place: 1,
+            columns,
+            by_words: Score::new(1.0),
+            by_meaning: None,
+            asked: None,
+            cells: None,
+        }
     }
 
     /// Returns the values that a reply must contain: all except truth values, which are worded.

@@ -5,6 +5,7 @@
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::process::Command;
+use std::sync::Mutex;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 
@@ -132,15 +133,19 @@ impl Topics {
     }
 }
 
+/// The number of properties that run at once. Most of the time each waits for a session or a
+/// transaction to expire.
+const AT_ONCE: usize = 4;
+
 #[test]
 fn on_a_real_broker_it_keeps_the_contract() {
-    let Some(mut broker) = Broker::start() else { return };
-    for (name, property) in properties() {
-        let begun = Instant::now();
-        property(&mut Topics::fresh(&broker));
-        eprintln!("on Kafka: {name}, {} ms", begun.elapsed().as_millis());
-    }
-    let own: [(&str, Property<Broker>); 22] = [
+    let Some(broker) = Broker::start() else { return };
+    type OnBroker = Box<dyn Fn(&Broker) + Send>;
+    let on_fresh = |(name, property): (&'static str, Property<Topics>)| -> (&str, OnBroker) {
+        (name, Box::new(move |broker| property(&mut Topics::fresh(broker))))
+    };
+    // The longest comes last and is taken first.
+    let own: [(&str, fn(&Broker)); 21] = [
         ("restoring_waits_for_an_open_transaction", restoring_waits_for_an_open_transaction),
         ("who_stopped_polling_commits_nothing", who_stopped_polling_commits_nothing),
         ("a_record_that_is_too_large_says_so", a_record_that_is_too_large_says_so),
@@ -161,14 +166,6 @@ fn on_a_real_broker_it_keeps_the_contract() {
         ),
         ("open_transactions_are_shown_and_ended", open_transactions::are_shown_and_ended),
         (
-            "a_broker_that_stood_still_is_waited_for",
-            outage::a_broker_that_stood_still_is_waited_for,
-        ),
-        (
-            "what_was_forgotten_of_a_transaction_is_committed_again",
-            forgotten::what_was_forgotten_of_a_transaction_is_committed_again,
-        ),
-        (
             "a_sweep_is_over_where_readers_are_past_it",
             forgotten::a_sweep_is_over_where_readers_are_past_it,
         ),
@@ -184,15 +181,30 @@ fn on_a_real_broker_it_keeps_the_contract() {
             "a_seek_overtakes_no_lookup_of_the_client",
             lookups::a_seek_overtakes_no_lookup_of_the_client,
         ),
+        (
+            "what_was_forgotten_of_a_transaction_is_committed_again",
+            forgotten::what_was_forgotten_of_a_transaction_is_committed_again,
+        ),
     ];
-    for (name, property) in own {
-        let begun = Instant::now();
-        property(&mut broker);
-        eprintln!("on Kafka: {name}, {} ms", begun.elapsed().as_millis());
-    }
+    let own = own.map(|(name, property)| -> (&str, OnBroker) { (name, Box::new(property)) });
+    let waiting = Mutex::new(properties().into_iter().map(on_fresh).chain(own).collect::<Vec<_>>());
+    let next = || waiting.lock().unwrap().pop();
+    std::thread::scope(|threads| {
+        for _ in 0..AT_ONCE {
+            threads.spawn(|| {
+                while let Some((name, property)) = next() {
+                    let begun = Instant::now();
+                    property(&broker);
+                    eprintln!("on Kafka: {name}, {} ms", begun.elapsed().as_millis());
+                }
+            });
+        }
+    });
+    // It halts the broker.
+    outage::a_broker_that_stood_still_is_waited_for(&broker);
 }
 
-fn restoring_waits_for_an_open_transaction(broker: &mut Broker) {
+fn restoring_waits_for_an_open_transaction(broker: &Broker) {
     let mut bed = Topics::fresh(broker);
     let (mut member, mut producer) = bed.member("a");
     let stranger = bed.stranger();
@@ -224,7 +236,7 @@ fn restoring_waits_for_an_open_transaction(broker: &mut Broker) {
     assert_eq!(changelog[0].value.as_deref(), Some(&b"ours"[..]), "above the aborted");
 }
 
-fn who_stopped_polling_commits_nothing(broker: &mut Broker) {
+fn who_stopped_polling_commits_nothing(broker: &Broker) {
     let mut bed = Topics::fresh(broker);
     (bed.0.session_timeout_ms, bed.0.max_poll_interval_ms) = (4_000, 4_000);
     let (mut stuck, mut producer) = bed.member("a");
@@ -256,7 +268,7 @@ fn who_stopped_polling_commits_nothing(broker: &mut Broker) {
     assert_eq!(seen[0].value.as_deref(), Some(&b"the heir's"[..]));
 }
 
-fn a_record_that_is_too_large_says_so(broker: &mut Broker) {
+fn a_record_that_is_too_large_says_so(broker: &Broker) {
     for limit in ["1000000", "8000000"] {
         let mut bed = Topics::fresh(broker);
         let (member, _) = bed.member("a");
@@ -286,7 +298,7 @@ fn a_record_that_is_too_large_says_so(broker: &mut Broker) {
     }
 }
 
-fn a_lost_group_is_noticed(broker: &mut Broker) {
+fn a_lost_group_is_noticed(broker: &Broker) {
     let mut bed = Topics::fresh(broker);
     let (member, mut producer) = bed.member("a");
     let outputs = vec![output(Topic::History, 1, "k", Some("state"))];
@@ -305,7 +317,7 @@ fn a_lost_group_is_noticed(broker: &mut Broker) {
     assert!(error.is_fatal() && error.to_string().contains("renamed"), "{error}");
 }
 
-fn strange_headers_are_survived(broker: &mut Broker) {
+fn strange_headers_are_survived(broker: &Broker) {
     let mut bed = Topics::fresh(broker);
     let mut kcat = Command::new("kcat");
     kcat.args(["-P", "-b", &broker.bootstrap, "-t", &bed.0.topics.turns, "-p", "0", "-K", ":"]);
@@ -326,7 +338,7 @@ fn strange_headers_are_survived(broker: &mut Broker) {
     assert_eq!(names, ["good", "last"], "all that can be read");
 }
 
-fn a_commit_takes_milliseconds(broker: &mut Broker) {
+fn a_commit_takes_milliseconds(broker: &Broker) {
     let mut bed = Topics::fresh(broker);
     let (member, mut producer) = bed.member("a");
     let mut took: Vec<Duration> = (1..=200)
@@ -355,7 +367,7 @@ fn a_commit_takes_milliseconds(broker: &mut Broker) {
     assert_eq!(bed.committed(Topic::Responses, 0).len(), 200);
 }
 
-fn a_member_knows_how_far_behind_it_is(broker: &mut Broker) {
+fn a_member_knows_how_far_behind_it_is(broker: &Broker) {
     let mut bed = Topics::fresh(broker);
     bed.0.client.0.insert("statistics.interval.ms".to_owned(), "100".to_owned());
     let (mut member, _producer) = bed.member("a");

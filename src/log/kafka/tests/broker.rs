@@ -97,6 +97,7 @@ impl Broker {
         };
         let prefix = format!("test-{}-{number}", std::process::id());
         config.group_id = format!("{prefix}-g");
+        config.transactional_id = format!("{prefix}-t");
         for name in [
             &mut config.topics.turns,
             &mut config.topics.responses,

@@ -4,7 +4,7 @@ use super::*;
 use crate::Follower as _;
 use crate::write::Writer as _;
 
-pub(super) fn a_fenced_writer_says_so(broker: &mut Broker) {
+pub(super) fn a_fenced_writer_says_so(broker: &Broker) {
     let mut bed = Topics::fresh(broker);
     let (member, mut producer) = bed.member("a");
     let commit = |producer: &mut KafkaProducer, offset| {
@@ -26,7 +26,7 @@ pub(super) fn a_fenced_writer_says_so(broker: &mut Broker) {
     assert_eq!(bed.committed(Topic::Responses, 0).len(), 2);
 }
 
-pub(super) fn a_fenced_member_says_so(broker: &mut Broker) {
+pub(super) fn a_fenced_member_says_so(broker: &Broker) {
     let mut bed = Topics::fresh(broker);
     bed.0.group_instance_id = "member-1".to_owned();
     let (mut member, _producer) = bed.member("a");
@@ -46,7 +46,7 @@ pub(super) fn a_fenced_member_says_so(broker: &mut Broker) {
 
 /// Only one process publishes: a later one takes over the topic, and the open transaction of the
 /// earlier one is aborted.
-pub(super) fn one_publishes_at_a_time(broker: &mut Broker) {
+pub(super) fn one_publishes_at_a_time(broker: &Broker) {
     let mut config = KafkaConfig { create_topics: true, create_partitions: 3, ..broker.unmade() };
     config.views_transactional_id = format!("{}-views", config.group_id);
     let mut first = publish(&config, Topic::Views).unwrap();
@@ -80,7 +80,7 @@ pub(super) fn one_publishes_at_a_time(broker: &mut Broker) {
 }
 
 /// A static member comes back within its session, without a rebalance.
-pub(super) fn a_static_member_keeps_its_partitions(broker: &mut Broker) {
+pub(super) fn a_static_member_keeps_its_partitions(broker: &Broker) {
     let mut bed = Topics::fresh(broker);
     bed.0.group_instance_id = "member-1".to_owned();
     let (mut first, first_producer) = bed.member("a");
@@ -108,7 +108,7 @@ pub(super) fn a_static_member_keeps_its_partitions(broker: &mut Broker) {
 }
 
 /// A member that leaves to join again gives up its partitions as in any rebalance.
-pub(super) fn a_static_member_that_joins_again_loses_nothing(broker: &mut Broker) {
+pub(super) fn a_static_member_that_joins_again_loses_nothing(broker: &Broker) {
     let mut bed = Topics::fresh(broker);
     bed.0.group_instance_id = "member-1".to_owned();
     let (first, mut first_producer) = bed.join("a");

@@ -77,7 +77,7 @@ fn what_a_crashed_broker_forgot_is_never_committed() {
 
 /// A sweep waits until readers are past its records. If another process holds them back, it tries
 /// once more and then continues.
-pub(super) fn a_sweep_is_over_where_readers_are_past_it(broker: &mut Broker) {
+pub(super) fn a_sweep_is_over_where_readers_are_past_it(broker: &Broker) {
     let bed = Topics::fresh(broker);
     let config = bed.of("a");
     let topics = &config.topics;
@@ -112,7 +112,7 @@ pub(super) fn a_sweep_is_over_where_readers_are_past_it(broker: &mut Broker) {
 /// The end of a transaction was lost, after an acknowledgement or before, and the broker kept all,
 /// some or none of it. In the end all of it is visible once, or none of it if it was never
 /// acknowledged.
-pub(super) fn what_was_forgotten_of_a_transaction_is_committed_again(broker: &mut Broker) {
+pub(super) fn what_was_forgotten_of_a_transaction_is_committed_again(broker: &Broker) {
     let mut bed = Topics::fresh(broker);
     let (member, mut producer) = bed.member("a");
     let committed: BaseConsumer = bed.0.changelog_settings().create().unwrap();

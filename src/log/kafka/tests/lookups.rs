@@ -170,7 +170,7 @@ fn filled(broker: &Broker, count: usize) -> Topics {
     bed
 }
 
-pub(super) fn what_the_client_reads_again_is_passed_over(broker: &mut Broker) {
+pub(super) fn what_the_client_reads_again_is_passed_over(broker: &Broker) {
     let mut bed = filled(broker, 40);
     bed.0.poll_records = 10;
     let (mut consumer, _producer) = joined(&mut bed);
@@ -184,7 +184,7 @@ pub(super) fn what_the_client_reads_again_is_passed_over(broker: &mut Broker) {
     assert!(offsets.iter().copied().eq(0..40), "{offsets:?}");
 }
 
-pub(super) fn a_seek_overtakes_no_lookup_of_the_client(broker: &mut Broker) {
+pub(super) fn a_seek_overtakes_no_lookup_of_the_client(broker: &Broker) {
     const COUNT: usize = 200;
     let mut bed = filled(broker, COUNT);
     bed.0.poll_records = 20;

@@ -4,7 +4,7 @@ use super::super::transactions::{abort, held_back};
 use super::*;
 
 /// A writer dies in the middle of a transaction. Readers wait until its id is taken.
-pub(super) fn are_shown_and_ended(broker: &mut Broker) {
+pub(super) fn are_shown_and_ended(broker: &Broker) {
     let mut bed = Topics::fresh(broker);
     assert_eq!(held_back(&bed.0).unwrap(), [], "nothing was written");
     let (member, mut producer) = bed.member("a");

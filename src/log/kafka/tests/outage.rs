@@ -30,7 +30,7 @@ pub(super) fn commit_until(
 
 /// The process survives a transaction that cannot be aborted and one that the broker aborted
 /// meanwhile: another client tries the same again, and all of it becomes visible once.
-pub(super) fn a_broker_that_stood_still_is_waited_for(broker: &mut Broker) {
+pub(super) fn a_broker_that_stood_still_is_waited_for(broker: &Broker) {
     let mut bed = Topics::fresh(broker);
     bed.0.transaction_timeout_ms = 1_000;
     let (mut member, mut producer) = bed.member("a");
@@ -43,7 +43,7 @@ pub(super) fn a_broker_that_stood_still_is_waited_for(broker: &mut Broker) {
     for (nth, wait_ms) in [None, Some(0), Some(3), Some(6), Some(12)].into_iter().enumerate() {
         let value = format!("outcome {nth}");
         let transaction = said(&value, member.held[&0], nth as i64 + 1);
-        let (broker, mut stands) = (&*broker, true);
+        let mut stands = true;
         let done = std::thread::scope(|threads| {
             let halted = threads.spawn(move || {
                 std::thread::sleep(Duration::from_millis(wait_ms.unwrap_or_default()));

@@ -13,7 +13,7 @@ fn refusal(config: &KafkaConfig) -> String {
     }
 }
 
-pub(super) fn topics_that_do_not_fit_are_refused(broker: &mut Broker) {
+pub(super) fn topics_that_do_not_fit_are_refused(broker: &Broker) {
     let config = broker.fresh();
     let mut missing = config.clone();
     missing.topics.recorded.push_str("-missing");
@@ -71,7 +71,7 @@ fn setting(config: &KafkaConfig, topic: Topic, name: &str) -> String {
     described.get(name).unwrap().value.clone().unwrap()
 }
 
-pub(super) fn missing_topics_are_created(broker: &mut Broker) {
+pub(super) fn missing_topics_are_created(broker: &Broker) {
     let mut config = broker.unmade();
     assert!(refusal(&config).contains("create_topics = true"));
     config.create_topics = true;
@@ -105,7 +105,7 @@ pub(super) fn missing_topics_are_created(broker: &mut Broker) {
 }
 
 /// Only a follower of the topic of knowledge checks it.
-pub(super) fn the_topic_of_knowledge_is_checked(broker: &mut Broker) {
+pub(super) fn the_topic_of_knowledge_is_checked(broker: &Broker) {
     let refusal = |config: &KafkaConfig| match follow(config, Topic::Knowledge) {
         Err(LogError::Refused(said)) => said,
         Err(error) => panic!("{error:?}"),
@@ -146,7 +146,7 @@ pub(super) fn the_topic_of_knowledge_is_checked(broker: &mut Broker) {
 }
 
 /// A record that is no turn and as large as its topic allows does not stop the process.
-pub(super) fn a_dead_letter_has_room_for_any_input(broker: &mut Broker) {
+pub(super) fn a_dead_letter_has_room_for_any_input(broker: &Broker) {
     let config = KafkaConfig { create_topics: true, create_partitions: 1, ..broker.unmade() };
     let (consumer, mut producer) = connect(&config).unwrap();
     let mut member = TestMember::new(consumer, Duration::from_millis(50));

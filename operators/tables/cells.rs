@@ -1,0 +1,480 @@
+//! Finds the cell that a turn asks for: a row that it names, and the column that it asks about.
+//!
+//! A row is named by its id, by its name, misspelt or without the words that many names share, or
+//! by part of its name that no other has. A column is asked about by its name or by a phrase ("how
+//! heavy"). A turn that goes on from earlier ones may leave either out: "and the Bergen?" asks for
+//! the column of before, "is it dimmable?" for the row of before. How sure that is follows from the
+//! words that nothing explains. English only.
+
+use std::cmp::Reverse;
+use std::sync::LazyLock;
+
+use rustc_hash::{FxHashMap, FxHashSet};
+use turnstream_knowledge::terms::terms;
+use turnstream_schemas::{CellsAsked, Score};
+
+use super::codes::is_code;
+use super::columns::{Columns, stem, words_and_amounts};
+use super::said::UNITS;
+use super::words::KNOWN;
+use super::{Row, subject};
+
+/// The most words of an utterance that asks for a cell. Longer ones tell a story.
+const MOST_WORDS: usize = 30;
+/// The fewest names that share a word for it to name nothing by itself, like "tent".
+const SHARED: usize = 3;
+/// The most rows that one word of an utterance may bring into question.
+const MOST_ROWS_OF_WORD: usize = 256;
+/// The least length of a word that may be misspelt, and the length from which two letters may be.
+const MISSPELT: [usize; 2] = [5, 9];
+const NUMBERS: [(&str, &str); 12] = [
+    ("one", "1"),
+    ("two", "2"),
+    ("three", "3"),
+    ("four", "4"),
+    ("five", "5"),
+    ("six", "6"),
+    ("seven", "7"),
+    ("eight", "8"),
+    ("nine", "9"),
+    ("ten", "10"),
+    ("twenty", "20"),
+    ("hundred", "100"),
+];
+
+/// The stems of units, which ask for a column less plainly than the other words of its name.
+static UNIT_STEMS: LazyLock<FxHashSet<String>> = LazyLock::new(|| {
+    let units = UNITS.iter().map(|(unit, _)| stem(unit));
+    units.chain(["h", "hour", "day", "week", "month", "year"].map(stem)).collect()
+});
+
+/// The rows of a table as they can be named.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Names {
+    /// The stems of the words of each row's name.
+    names: Vec<Vec<String>>,
+    /// The words of names, each with its stem.
+    words: Vec<(String, String)>,
+    /// The stems of two words of a name, by the two written as one.
+    pairs: FxHashMap<String, [String; 2]>,
+    /// The words of each row's id; empty if the row has none beside its name, or it is no code.
+    ids: Vec<Vec<String>>,
+    /// The stems of names, columns and kinds. None of them is a misspelling.
+    known: FxHashSet<String>,
+}
+
+/// An utterance, cut into words.
+struct Text {
+    words: Vec<String>,
+    stems: Vec<String>,
+}
+
+/// A row that a text names, with the places of the words that do.
+struct Named {
+    row: usize,
+    /// Whether each word of its name is there, but for words that many names share.
+    is_whole: bool,
+    used: Vec<usize>,
+}
+
+/// What a text asks for.
+struct Found {
+    row: usize,
+    /// The place of the column among the typed columns.
+    column: usize,
+    /// The number of words that nothing explains.
+    unexplained: usize,
+    precision: f64,
+}
+
+/// Where the row and the column of a cell are named.
+#[derive(Clone, Copy)]
+enum Where {
+    Here,
+    /// The column is that of an earlier text.
+    ColumnBefore,
+    /// The row is that of an earlier text.
+    RowBefore,
+}
+
+/// Returns the share of such cells that were right, of the table turns of 52 companies for whose
+/// turns the words were chosen (docs/measurements/decision.md); `None` if most were wrong.
+fn precision(at: Where, is_whole: bool, unexplained: usize) -> Option<f64> {
+    match (at, is_whole, unexplained) {
+        (Where::Here, true, 0) => Some(0.95),
+        (Where::Here, false, 0) => Some(0.88),
+        (Where::Here, true, 1) => Some(0.83),
+        (Where::Here, false, 1) => Some(0.8),
+        (Where::ColumnBefore, true, 0) => Some(0.89),
+        (Where::ColumnBefore, false, 0) => Some(0.69),
+        (Where::RowBefore, true, 0) => Some(0.76),
+        _ => None,
+    }
+}
+
+impl Text {
+    fn of(text: &str) -> Self {
+        let words = words_and_amounts(text);
+        let stems = words.iter().map(|word| stem(word)).collect();
+        Self { words, stems }
+    }
+
+    fn is_said(&self, at: usize) -> bool {
+        KNOWN.said.contains(&self.words[at]) || KNOWN.asides.contains(&self.words[at])
+    }
+
+    /// Counts the words that neither mean nothing nor are used. Returns `None` if one of them is what
+    /// is asked for: "how much salt".
+    fn unexplained(&self, used: &[&[usize]]) -> Option<usize> {
+        let is_open = |at: &usize| !self.is_said(*at) && !used.iter().any(|of| of.contains(at));
+        let open: Vec<usize> = (0..self.words.len()).filter(is_open).collect();
+        let is_asked = |at: &usize| {
+            let before = at.checked_sub(1).map(|before| &*self.words[before]);
+            matches!(before, Some("much" | "many" | "which" | "what"))
+        };
+        (!open.iter().any(is_asked)).then_some(open.len())
+    }
+
+    fn find(&self, words: &[String]) -> Option<usize> {
+        self.words.windows(words.len()).position(|window| window == words)
+    }
+}
+
+impl Names {
+    pub(super) fn of(rows: &[Row], columns: &Columns) -> Self {
+        let says = |word: &String| word.chars().count() == 1 || !terms(word).is_empty();
+        let id = |row: &Row| match (row.columns.first(), subject(&row.columns)) {
+            (Some(id), Some(name)) if id.name != name.name && is_code(&id.value) => {
+                words_and_amounts(&id.value)
+            }
+            _ => Vec::new(),
+        };
+        let (mut names, mut words, mut pairs) = (Vec::new(), Vec::new(), FxHashMap::default());
+        for row in rows {
+            let name = words_and_amounts(subject(&row.columns).map_or("", |it| &it.value));
+            let name = name.into_iter().filter(says);
+            let name: Vec<(String, String)> =
+                name.map(|word| (word.clone(), stem(&word))).collect();
+            for pair in name.windows(2) {
+                let both = [pair[0].1.clone(), pair[1].1.clone()];
+                pairs.insert(format!("{}{}", pair[0].0, pair[1].0), both);
+            }
+            names.push(name.iter().map(|(_, stem)| stem.clone()).collect());
+            words.extend(name);
+        }
+        words.sort();
+        words.dedup();
+        let mut known: FxHashSet<String> = words.iter().map(|(_, stem)| stem.clone()).collect();
+        known.extend(columns.columns.iter().flat_map(|column| column.words.iter().cloned()));
+        known.extend(columns.kinds.keys().cloned());
+        Self { names, words, pairs, ids: rows.iter().map(id).collect(), known }
+    }
+}
+
+/// A table in which the cell is sought.
+pub(super) struct Cells<'t> {
+    pub(super) rows: &'t [Row],
+    pub(super) table: &'t Columns,
+    pub(super) names: &'t Names,
+}
+
+impl Cells<'_> {
+    /// Finds the cells that an utterance asks for, with the place of their row. `earlier` are the
+    /// texts before it, the latest first.
+    pub(super) fn asked(&self, utterance: &str, earlier: &[&str]) -> Option<(usize, CellsAsked)> {
+        if words_and_amounts(utterance).len() > MOST_WORDS {
+            return None;
+        }
+        let whole = self.found(utterance, earlier);
+        let whole = whole.map(|it| (it.unexplained == 0, (it.row, self.cells(&[&it], None))));
+        let mut parts = splits(utterance).into_iter();
+        let part =
+            parts.find_map(|(end, begin)| self.of_part(&utterance[..end], &utterance[begin..]));
+        match (whole, part) {
+            // One question to the row, unless the parts ask for two cells.
+            (Some((true, whole)), Some((_, of_part))) if of_part.columns.len() < 2 => Some(whole),
+            (Some((true, whole)), None) => Some(whole),
+            (whole, part) => part.or(whole.map(|(_, whole)| whole)),
+        }
+    }
+
+    /// Finds the cell that one part of an utterance asks for, with every word explained. The other
+    /// part asks for a second cell of the row, or for something else.
+    fn of_part(&self, left: &str, right: &str) -> Option<(usize, CellsAsked)> {
+        let sure = |text| self.found(text, &[]).filter(|it| it.unexplained == 0);
+        if let Some(first) = sure(left) {
+            let second = self.found(right, &[left]);
+            let second = second.filter(|it| it.unexplained == 0 && it.row == first.row);
+            let cells = match second {
+                Some(second) if second.column != first.column => {
+                    self.cells(&[&first, &second], None)
+                }
+                Some(_) => self.cells(&[&first], None),
+                None => self.cells(&[&first], Some(right).filter(|it| asks(it))),
+            };
+            return Some((first.row, cells));
+        }
+        // Where a row is named before, the question may be about that one.
+        let is_named = self.named(&Text::of(left)).is_some();
+        let second = sure(right).filter(|_| !is_named)?;
+        Some((second.row, self.cells(&[&second], Some(left).filter(|it| asks(it)))))
+    }
+
+    fn cells(&self, found: &[&Found], rest: Option<&str>) -> CellsAsked {
+        let name = |it: &&Found| self.table.columns[it.column].name.clone();
+        let precision = found.iter().map(|it| it.precision).fold(1.0, f64::min);
+        let rest = rest.map(|it| it.trim().trim_start_matches("and ").to_owned());
+        CellsAsked {
+            columns: found.iter().map(name).collect(),
+            precision: Score::new(precision),
+            rest,
+        }
+    }
+
+    /// Finds the cell that a text asks for as a whole.
+    fn found(&self, text: &str, earlier: &[&str]) -> Option<Found> {
+        let text = Text::of(text);
+        let mut before = earlier.iter().map(|it| Text::of(it));
+        let (row, column, unexplained, at) = match self.named(&text) {
+            Some(row) => match self.column(&text, &row) {
+                (Some(column), used) => {
+                    let unexplained = text.unexplained(&[&row.used, &used])?;
+                    (row, column, unexplained, Where::Here)
+                }
+                (None, used) if used.is_empty() => {
+                    let column = before.find_map(|it| {
+                        let of_before = self.named(&it)?;
+                        self.column(&it, &Named { row: row.row, ..of_before }).0
+                    })?;
+                    let unexplained = text.unexplained(&[&row.used])?;
+                    (row, column, unexplained, Where::ColumnBefore)
+                }
+                _ => return None,
+            },
+            None => {
+                let row = before.find_map(|it| self.named(&it).filter(|it| it.is_whole))?;
+                let row = Named { used: Vec::new(), ..row };
+                let (column, used) = self.column(&text, &row);
+                (row, column?, text.unexplained(&[&used])?, Where::RowBefore)
+            }
+        };
+        let precision = precision(at, row.is_whole, unexplained)?;
+        Some(Found { row: row.row, column, unexplained, precision })
+    }
+
+    /// Returns the column of a row that a text asks about, if it is one, and the places of the words
+    /// that ask.
+    fn column(&self, text: &Text, row: &Named) -> (Option<usize>, Vec<usize>) {
+        let columns = &self.table.columns;
+        let id = self.rows[row.row].columns.first();
+        let has = |column: &usize| {
+            let name = &columns[*column].name;
+            let mut of_row = self.rows[row.row].columns.iter();
+            of_row.any(|it| it.name == *name) && id.is_none_or(|it| it.name != *name)
+        };
+        let mut scores: Vec<(f64, Vec<usize>)> = vec![(0.0, Vec::new()); columns.len()];
+        let is_free = |at: &usize| !row.used.contains(at);
+        for column in (0..columns.len()).filter(has) {
+            for word in columns[column].words.iter().filter(|it| !terms(it).is_empty()) {
+                let mut places = (0..text.stems.len()).filter(is_free);
+                if let Some(at) = places.find(|at| text.stems[*at] == *word) {
+                    scores[column].0 += if UNIT_STEMS.contains(word) { 0.5 } else { 1.0 };
+                    scores[column].1.push(at);
+                }
+            }
+        }
+        let mut taken: Vec<usize> = Vec::new();
+        for (phrase, names, weight) in &KNOWN.asks {
+            let Some(begin) = text.find(phrase) else { continue };
+            let places: Vec<usize> = (begin..begin + phrase.len()).collect();
+            if places.iter().any(|at| taken.contains(at) || row.used.contains(at)) {
+                continue;
+            }
+            taken.extend(&places);
+            let with = |word: &String| {
+                let holds = |column: &usize| has(column) && columns[*column].words.contains(word);
+                Some((0..columns.len()).filter(holds).collect::<Vec<_>>())
+                    .filter(|it| !it.is_empty())
+            };
+            for column in names.iter().find_map(with).unwrap_or_default() {
+                if !places.iter().any(|at| scores[column].1.contains(at)) {
+                    scores[column].0 += weight;
+                    scores[column].1.extend(&places);
+                }
+            }
+        }
+        let most = scores.iter().map(|(score, _)| *score).fold(0.0, f64::max);
+        let best: Vec<usize> = (0..columns.len()).filter(|it| scores[*it].0 == most).collect();
+        match best[..] {
+            [only] if most > 0.0 => (Some(only), std::mem::take(&mut scores[only].1)),
+            _ => (None, if most > 0.0 { taken } else { Vec::new() }),
+        }
+    }
+
+    /// Whether a word names nothing by itself: it is a kind, or many names have it.
+    fn is_shared(&self, stem: &str) -> bool {
+        let names = self.table.names.get(stem).map_or(0, Vec::len);
+        names >= SHARED || self.table.kinds.contains_key(stem)
+    }
+
+    /// Returns the row that a text names, if it is one.
+    fn named(&self, text: &Text) -> Option<Named> {
+        let by_id = self.names.ids.iter().enumerate().find_map(|(row, id)| {
+            let at = Some(id).filter(|it| !it.is_empty()).and_then(|it| text.find(it))?;
+            Some(Named { row, is_whole: true, used: (at..at + id.len()).collect() })
+        });
+        if by_id.is_some() {
+            return by_id;
+        }
+        let like = self.like(text);
+        let mut rows: Vec<usize> = Vec::new();
+        for (_, stem) in &like {
+            let of_word = self.table.names.get(stem).map_or(&[][..], |rows| &rows[..]);
+            rows.extend(
+                Some(of_word).filter(|it| it.len() <= MOST_ROWS_OF_WORD).unwrap_or_default(),
+            );
+        }
+        rows.sort_unstable();
+        rows.dedup();
+        // Each row with the words that name it, how many of its own are missing, and how many in all.
+        let mut whole: Vec<(Vec<usize>, usize, usize)> = Vec::new();
+        let mut partial: Vec<(Vec<usize>, usize)> = Vec::new();
+        for row in rows {
+            let name = &self.names.names[row];
+            let has_own = name.iter().any(|stem| !self.is_shared(stem));
+            let (mut used, mut missing, mut lacks) = (Vec::new(), 0, false);
+            for stem in name {
+                let places = like.iter().filter(|(_, it)| it == stem).map(|(at, _)| *at);
+                let before = used.len();
+                used.extend(places);
+                if used.len() == before {
+                    missing += 1;
+                    lacks |= !has_own || !self.is_shared(stem);
+                }
+            }
+            if lacks {
+                partial.push((used, row));
+            } else {
+                whole.push((used, missing, row));
+            }
+        }
+        let of_column = |stem: &String| self.table.columns.iter().any(|it| it.words.contains(stem));
+        whole.sort_by_key(|(used, missing, _)| (Reverse(used.len()), *missing));
+        if let Some((used, missing, row)) = whole.first() {
+            let rivals = |(of, lacking, _): &(Vec<usize>, usize, usize)| {
+                of.iter().any(|at| !used.contains(at))
+                    || (of.len(), lacking) == (used.len(), missing)
+            };
+            // Another row may be named by a part of its name.
+            let is_open = |(at, stem): &(usize, String)| {
+                !used.contains(at)
+                    && !text.is_said(*at)
+                    && !self.is_shared(stem)
+                    && !of_column(stem)
+            };
+            let is_one = !whole[1..].iter().any(rivals) && !like.iter().any(is_open);
+            return is_one.then(|| Named { row: *row, is_whole: true, used: used.clone() });
+        }
+        let is_own = |at: &usize| !text.is_said(*at) && !of_column(&text.stems[*at]);
+        let mut own: Vec<usize> = like.iter().map(|(at, _)| *at).filter(is_own).collect();
+        own.dedup();
+        let names = |at: &usize| {
+            let is_number = text.words[*at].bytes().all(|it| it.is_ascii_digit());
+            !is_number && !self.is_shared(&text.stems[*at])
+        };
+        let mut all = partial.iter().filter(|(used, _)| own.iter().all(|at| used.contains(at)));
+        let (first, another) = (all.next(), all.next());
+        let (_, row) = first.filter(|_| another.is_none() && own.iter().any(names))?;
+        Some(Named { row: *row, is_whole: false, used: own })
+    }
+
+    /// Returns the places of words that are like words of names, each with that word's stem: the
+    /// same, misspelt, a number, two words written as one, or one written as two.
+    fn like(&self, text: &Text) -> Vec<(usize, String)> {
+        let mut like = Vec::new();
+        let is_name = |stem: &String| self.table.names.contains_key(stem);
+        for (at, (word, of_word)) in text.words.iter().zip(&text.stems).enumerate() {
+            if is_name(of_word) {
+                like.push((at, of_word.clone()));
+                continue;
+            }
+            let number =
+                NUMBERS.iter().find(|(name, _)| name == word).map(|(_, it)| (*it).to_owned());
+            if let Some(number) = number.filter(is_name) {
+                like.push((at, number));
+                continue;
+            }
+            if text.is_said(at) || self.names.known.contains(of_word) {
+                continue;
+            }
+            let joined = text.words.get(at + 1).map(|next| stem(&format!("{word}{next}")));
+            if let Some(joined) = joined.filter(is_name) {
+                like.extend([(at, joined.clone()), (at + 1, joined)]);
+                continue;
+            }
+            if let Some(both) = self.names.pairs.get(word) {
+                like.extend(both.iter().map(|stem| (at, stem.clone())));
+                continue;
+            }
+            let misspelt = self.names.words.iter().filter(|(name, _)| is_misspelt(word, name));
+            like.extend(misspelt.map(|(_, stem)| (at, stem.clone())));
+        }
+        like.sort();
+        like.dedup();
+        like
+    }
+}
+
+/// Whether a word is another one with a letter too many, too few, wrong or swapped, or two in a long
+/// word. Its first letter is right.
+fn is_misspelt(word: &str, name: &str) -> bool {
+    let shorter = word.len().min(name.len());
+    let has_digit = |it: &str| it.bytes().any(|it| it.is_ascii_digit());
+    let most = 1 + usize::from(shorter >= MISSPELT[1]);
+    shorter >= MISSPELT[0]
+        && word.len().abs_diff(name.len()) <= most
+        && word.chars().next() == name.chars().next()
+        && !has_digit(word)
+        && !has_digit(name)
+        && strsim::osa_distance(word, name) <= most
+}
+
+/// Returns where the clauses of a text meet: where the first one ends and the next one begins.
+fn splits(text: &str) -> Vec<(usize, usize)> {
+    let mut found = Vec::new();
+    for (at, letter) in text.char_indices() {
+        let (rest, end) = (&text[at..], at + letter.len_utf8());
+        let ends = matches!(letter, '.' | '?' | '!' | ';' | ',' | ':');
+        if ends && text[end..].starts_with(' ') {
+            found.push((end, end));
+        }
+        for word in [" and ", " & ", " - ", " but ", " so "] {
+            if rest.starts_with(word) {
+                found.push((at, at + word.len()));
+            }
+        }
+    }
+    found
+}
+
+/// Whether a part of an utterance asks something: it has a question mark or a question word, or a
+/// verb before its subject.
+fn asks(text: &str) -> bool {
+    const WORDS: [&str; 9] =
+        ["how", "what", "whats", "what's", "which", "who", "whose", "where", "why"];
+    const VERBS: [&str; 14] = [
+        "can", "could", "do", "does", "did", "is", "are", "will", "would", "should", "may", "must",
+        "am", "have",
+    ];
+    const SUBJECTS: [&str; 10] =
+        ["i", "we", "you", "it", "they", "he", "she", "there", "that", "this"];
+    let words = words_and_amounts(text);
+    let is = |word: &String, of: &[&str]| of.contains(&&**word);
+    text.contains('?')
+        || words.first().is_some_and(|it| is(it, &VERBS))
+        || words.iter().any(|it| is(it, &WORDS))
+        || words.windows(2).any(|pair| is(&pair[0], &VERBS) && is(&pair[1], &SUBJECTS))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,96 @@
+//! Which utterances ask for cells, by what they name and by what came before.
+
+use serde_json::{Value, json};
+
+use super::super::{Row, Table};
+
+fn table() -> Table {
+    let row = |values: Value| Row::of(values.as_object().expect("an object"));
+    let rows = [
+        json!({"id": "L-1", "name": "Oslo floor lamp", "category": "lamp", "price_eur": 89.9, "weight_g": 2100, "dimmable": true}),
+        json!({"id": "L-2", "name": "Bergen lamp", "category": "lamp", "price_eur": 49, "weight_g": 900, "dimmable": false}),
+        json!({"id": "C-1", "name": "Alta 2", "category": "folding chair", "price_eur": 35, "weight_g": 3900, "rent_eur_day": 2}),
+        json!({"id": "C-2", "name": "Alta 2 plus", "category": "folding chair", "price_eur": 49, "weight_g": 3100}),
+        json!({"id": "L-3", "name": "Hammerfest bedside lamp", "category": "lamp", "price_eur": 29, "weight_g": 400, "dimmable": true}),
+    ];
+    Table::new(rows.map(row).into())
+}
+
+/// The row's id with the columns, and the rest.
+fn asked(utterance: &str, earlier: &[&str]) -> Option<(String, Option<String>)> {
+    let table = table();
+    let (row, cells) = table.cells(utterance, earlier)?;
+    let id = &table.row(row)?.columns[0].value;
+    Some((format!("{id}: {}", cells.columns.join(", ")), cells.rest))
+}
+
+#[test]
+fn a_row_and_a_column_are_named() {
+    for (utterance, cells) in [
+        ("whats the price of the bergen", "L-2: price eur"),
+        ("oslo floor lamp - how heavy is it?", "L-1: weight g"),
+        ("what does l-3 cost", "L-3: price eur"),
+        ("alta 2 how much", "C-1: price eur"),
+        ("alta two plus: weight please", "C-2: weight g"),
+        ("do you rent the alta 2 by the day", "C-1: rent eur day"),
+        ("is the hamerfest dimmable", "L-3: dimmable"),
+        ("bed side lamp price?", "L-3: price eur"),
+        ("Is the Oslo dimmable? Our walls are dark.", "L-1: dimmable"),
+        ("our walls are dark, is the oslo floor lamp dimmable", "L-1: dimmable"),
+        ("bergen: how much and how heavy", "L-2: price eur, weight g"),
+        ("how much does the bergen weigh", "L-2: weight g"),
+    ] {
+        let found = asked(utterance, &[]).unwrap_or_default();
+        assert_eq!(found, (cells.to_owned(), None), "{utterance}");
+    }
+}
+
+#[test]
+fn what_is_left_out_comes_from_before() {
+    let before = ["For Bergen lamp: price is 49 EUR.", "how much is the bergen lamp?"];
+    for (utterance, cells) in [
+        ("and the hammerfest?", "L-3: price eur"),
+        ("is it dimmable?", "L-2: dimmable"),
+        ("how much does it weigh", "L-2: weight g"),
+    ] {
+        let found = asked(utterance, &before).unwrap_or_default();
+        assert_eq!(found, (cells.to_owned(), None), "{utterance}");
+        assert_eq!(asked(utterance, &[]), None, "{utterance}");
+    }
+    assert_eq!(asked("do you deliver?", &before), None);
+}
+
+#[test]
+fn what_else_is_asked_is_left_open() {
+    let rest = |utterance| asked(utterance, &[]).and_then(|(_, rest)| rest);
+    let returned = rest("price of the bergen lamp, and can i bring it back if it flickers?");
+    assert_eq!(returned.as_deref(), Some("can i bring it back if it flickers?"));
+    assert_eq!(rest("price of the bergen lamp. my room is small"), None);
+}
+
+#[test]
+fn what_is_not_certain_is_no_cell() {
+    for utterance in [
+        "how much does delivery of a lamp cost",
+        "how much oil does the oslo need",
+        "the bergen or the oslo, how much",
+        "how much is in the bergen",
+        "alta price",
+        "bergen",
+        "is the oslo good for reading when guests stay over for dinner and games",
+        "the colour of the bergen lamp",
+        "",
+    ] {
+        assert_eq!(asked(utterance, &[]), None, "{utterance}");
+    }
+}
+
+#[test]
+fn the_more_words_nothing_explains_the_less_certain_it_is() {
+    let table = table();
+    let precision = |text| table.cells(text, &[]).map(|(_, cells)| cells.precision.get());
+    let plain = precision("bergen lamp price").expect("a cell");
+    let odd = precision("bergen wobbly lamp price").expect("a cell");
+    assert!(plain > odd, "{plain} {odd}");
+    assert_eq!(precision("bergen wobbly crooked lamp price"), None);
+}

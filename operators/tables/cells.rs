@@ -341,7 +341,15 @@ impl Cells<'_> {
         let mut partial: Vec<(Vec<usize>, usize)> = Vec::new();
         for row in rows {
             let name = &self.names.names[row];
-            let has_own = name.iter().any(|stem| !self.is_shared(stem));
+            // The words that no name may lack: its own, else those that are no kind, else all.
+            let is_own = |stem: &String| !self.is_shared(stem);
+            let is_no_kind = |stem: &String| !self.table.kinds.contains_key(stem);
+            let (has_own, has_no_kind) = (name.iter().any(is_own), name.iter().any(is_no_kind));
+            let is_needed = |stem| match (has_own, has_no_kind) {
+                (true, _) => is_own(stem),
+                (false, true) => is_no_kind(stem),
+                (false, false) => true,
+            };
             let (mut used, mut missing, mut lacks) = (Vec::new(), 0, false);
             for stem in name {
                 let places = like.iter().filter(|(_, it)| it == stem).map(|(at, _)| *at);
@@ -349,7 +357,7 @@ impl Cells<'_> {
                 used.extend(places);
                 if used.len() == before {
                     missing += 1;
-                    lacks |= !has_own || !self.is_shared(stem);
+                    lacks |= is_needed(stem);
                 }
             }
             if lacks {

@@ -38,6 +38,10 @@ use super::bert::network::{Batch, BertNetwork, UpperLayers, Weights};
 use super::folder::BertShape;
 use super::word_pieces::WordPieces;
 
+mod calibration;
+
+use calibration::{Cosines, ReaderCalibration};
+
 /// The card's key in the metadata.
 const CARD: &str = "turnstream";
 /// The most tokens of a section, and of any text that gets a vector.
@@ -56,31 +60,6 @@ const BYTES_PER_TOKEN: usize = 16;
 struct ReaderCard {
     shape: BertShape,
     tokenizer: Tokenizer,
-    #[serde(default)]
-    calibration: ReaderCalibration,
-}
-
-/// How a sentence's score becomes a logit, and a probability a share of right answers. Chosen on
-/// development data.
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields, default)]
-struct ReaderCalibration {
-    /// Factor of the network's score.
-    slope: f32,
-    /// Added to every sentence.
-    offset: f32,
-    /// The least cosine at which a phrasing counts, and what each unit above it adds.
-    least_taught: f32,
-    taught: f32,
-    /// By the probability of the best section, rising: the share of right answers.
-    precision: Vec<(f32, f32)>,
-}
-
-impl Default for ReaderCalibration {
-    fn default() -> Self {
-        let (slope, precision) = (1.0, Vec::new());
-        Self { slope, offset: 0.0, least_taught: 1.0, taught: 0.0, precision }
-    }
 }
 
 /// The reader.
@@ -196,7 +175,7 @@ impl AnswerReader {
             network: BertNetwork::take(&mut weights, &card.shape)?,
             reading: UpperLayers::take(&mut weights, "reading", &card.shape)?,
             pieces: WordPieces::new(card.tokenizer),
-            calibration: card.calibration,
+            calibration: ReaderCalibration::shipped()?,
             score,
             intents,
             nearness: [nearness[0], nearness[1]],
@@ -304,7 +283,7 @@ impl AnswerReader {
             asked.iter_mut().zip(vector).for_each(|(sum, x)| *sum += BEFORE_SHARE * x);
         }
         let (asked, begin) = (unit(asked), turn.len() / width);
-        let mut scores = Vec::with_capacity(request.sections.len());
+        let (mut scores, mut cosines) = (Vec::with_capacity(request.sections.len()), Vec::new());
         for section in &request.sections {
             let text = self.section(section)?;
             let sentences = text.sentences.clone();
@@ -313,51 +292,26 @@ impl AnswerReader {
             self.join(&mut rows, &states, Role::Section);
             *tokens += (rows.len() / width) as u64;
             let rows = self.network.above_with(rows, &self.reading);
-            let near = self.nearness[1] * dot(&states.vectors.whole, &asked);
-            let taught = self.taught(section);
-            let score = |(at, vector): (Range<usize>, &Vec<f32>)| {
-                let near = near + self.nearness[0] * dot(vector, &asked);
-                let rows = mean(&rows, begin + at.start..begin + at.end, width);
-                self.calibration.slope * (apply(&self.score, &rows) + near) + taught
+            let cosine = |vector: &Vec<f32>| dot(vector, &asked);
+            let near = Cosines {
+                section: cosine(&states.vectors.whole),
+                sentences: states.vectors.sentences.iter().map(cosine).collect(),
             };
-            scores.push(sentences.into_iter().zip(&states.vectors.sentences).map(score).collect());
+            let score = |(at, cosine): (Range<usize>, &f32)| {
+                let rows = mean(&rows, begin + at.start..begin + at.end, width);
+                let near = self.nearness[0] * cosine + self.nearness[1] * near.section;
+                self.calibration.logit(apply(&self.score, &rows) + near, section)
+            };
+            scores.push(sentences.into_iter().zip(&near.sentences).map(score).collect());
+            cosines.push(near);
         }
         let of = |layer| apply(layer, &utterance.vectors.whole);
         let logits: Vec<f32> = self.intents.iter().map(of).collect();
         let mut intents = [0.0; 5];
         intents.iter_mut().zip(super::gate::softmax(&logits)).for_each(|(to, it)| *to = it);
-        let precision = self.precision(&scores);
+        let ReadRequest { question, sections } = request;
+        let precision = self.calibration.precision(question, sections, &cosines, &scores);
         Ok(Reading { scores, intents, precision })
-    }
-
-    /// Returns what is added to the logits of a section's sentences, including the effect of taught
-    /// phrasings.
-    fn taught(&self, section: &Section) -> f32 {
-        let ReaderCalibration { offset, least_taught, taught, .. } = &self.calibration;
-        let phrasing = f32::from(section.taught) / 100.0;
-        offset + taught * (phrasing - least_taught).max(0.0)
-    }
-
-    /// The share of right answers for the probability of the best section: of the section with the best
-    /// sentence, among all sentences and none.
-    fn precision(&self, scores: &[Vec<f32>]) -> f32 {
-        let best = |of: &Vec<f32>| of.iter().copied().fold(f32::NEG_INFINITY, f32::max);
-        let highest = scores.iter().map(best).fold(0.0, f32::max);
-        let mass = |of: &Vec<f32>| of.iter().map(|score| (score - highest).exp()).sum::<f32>();
-        let total = (-highest).exp() + scores.iter().map(mass).sum::<f32>();
-        let section = scores.iter().max_by(|a, b| best(a).total_cmp(&best(b)));
-        let probability = section.map_or(0.0, |section| mass(section) / total);
-        interpolate(&self.calibration.precision, probability)
-    }
-}
-
-/// The value at `x` of a line through points of rising `x`; constant beyond them.
-fn interpolate(points: &[(f32, f32)], x: f32) -> f32 {
-    let after = points.partition_point(|point| point.0 < x);
-    match (after.checked_sub(1).and_then(|at| points.get(at)), points.get(after)) {
-        (Some(a), Some(b)) => a.1 + (b.1 - a.1) * (x - a.0) / (b.0 - a.0),
-        (Some(only), None) | (None, Some(only)) => only.1,
-        (None, None) => x,
     }
 }
 

@@ -13,6 +13,10 @@ pub const STATIC_TABLE: &[u8] = include_bytes!("static_table/static-en.safetenso
 /// wrote it.
 pub const READER: &[u8] = include_bytes!("reader/reader-en.safetensors.zst");
 
+/// What is chosen on development data about the reader, as `answers.calibration` of `deploy/training`
+/// wrote it.
+pub const READER_CALIBRATION: &str = include_str!("reader/calibration.json");
+
 /// The unified model for English, as `deploy/training/train export` wrote it.
 pub const UNIFIED: &[u8] = include_bytes!("unified/reader-en.gguf");
 

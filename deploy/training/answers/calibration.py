@@ -1,5 +1,5 @@
 """Chooses, on companies that no network was trained on, how the reader's scores become logits (with phrasings that
-staff taught), and measures the share of right answers at each probability."""
+staff taught) and how certain an answer is, and measures the share of right answers at each certainty."""
 
 import argparse
 import json
@@ -16,15 +16,24 @@ from .reader import Near, Reader, Texts
 
 # The engine's defaults: sections to read, sentences to say, and the largest logit distance from the best sentence.
 READ, SAID, BESIDE = 4, 3, 1.0
+# What tells a right answer from a wrong one, by the names of the engine's `Confidence`.
+FEATURES = ("logit", "sentence", "sentences", "words", "before", "nearest", "taught", "is_taught")
+MOST_WORDS = 25
+# The weight of the squared factors of all features but the first in the fit.
+SHRINKAGE = 0.003
 JUDGED = ("document", "table", "multi", "unanswerable", "out_of_domain")
 
 
 class Read:
     """A turn with its candidates and the reader's scores."""
 
-    def __init__(self, turn: Turn, company: Company, chosen: list[int], taught: Tensor, scores: list[Tensor]):
-        self.turn, self.sections = turn, [company.sections[at] for at in chosen]
-        self.taught, self.scores = taught[chosen], scores
+    def __init__(
+        self, turn: Turn, company: Company, chosen: list[int], near: list[Tensor], taught: Tensor, scores: list[Tensor]
+    ):
+        self.company, self.turn = company.name, turn
+        self.sections = [company.sections[at] for at in chosen]
+        # The cosines of each sentence, and of its section, with the question.
+        self.near, self.taught, self.scores = near, taught[chosen], scores
         self.right = [answers(turn, section) for section in self.sections]
 
     def logits(self, of: dict) -> list[Tensor]:
@@ -41,15 +50,32 @@ class Read:
             before += len(row)
         return torch.logsumexp(flat, 0) - torch.logsumexp(flat[right or [len(flat) - 1]], 0)
 
-    def said(self, of: dict) -> tuple[float, bool]:
-        """Returns the probability of the section with the best sentence, and whether its chosen sentences are right."""
+    def best(self, of: dict) -> tuple[list[Tensor], int]:
+        """Returns the logits, and the place of the section with the best sentence."""
         rows = self.logits(of)
-        best = max(range(len(rows)), key=lambda at: rows[at].max().item())
-        whole = torch.logsumexp(torch.cat([*rows, torch.zeros(1)]), 0)
+        return rows, max(range(len(rows)), key=lambda at: rows[at].max().item())
+
+    def is_right(self, of: dict) -> bool:
+        """Whether the chosen sentences of the best section are right."""
+        rows, best = self.best(of)
         row = rows[best]
         chosen = [at for at in row.argsort(descending=True).tolist() if row[at] >= row.max() - BESIDE][:SAID]
-        right = any(at in self.right[best] for at in chosen) and len(self.turn.gold) == 1
-        return (torch.logsumexp(row, 0) - whole).exp().item(), right
+        return any(at in self.right[best] for at in chosen) and len(self.turn.gold) == 1
+
+    def features(self, of: dict) -> list[float]:
+        """Returns the `FEATURES`."""
+        rows, best = self.best(of)
+        rest = torch.cat([*(row for at, row in enumerate(rows) if at != best), torch.zeros(1)])
+        return [
+            (torch.logsumexp(rows[best], 0) - torch.logsumexp(rest, 0)).item(),
+            self.near[best][rows[best].argmax(), 0].item(),
+            len(rows[best]),
+            min(len(self.turn.text.split()), MOST_WORDS),
+            bool(self.turn.history),
+            max(near[0, 1].item() for near in self.near),
+            self.taught[best].item(),
+            bool(self.taught.max() > 0),
+        ]
 
 
 @torch.no_grad()
@@ -74,7 +100,7 @@ def read(folder: Path, words: Words, bert: Bert, reader: Reader, texts: Texts) -
             for found, nearest, phrased in ((plain, of_sections, torch.zeros(len(places))), (taught, nearer, cosines)):
                 chosen = nearest.topk(READ).indices.tolist()
                 pairs = [(turn, section, near.of(turn, section)) for section in (company.sections[at] for at in chosen)]
-                found.append(Read(turn, company, chosen, phrased, reader(texts.rows(pairs))))
+                found.append(Read(turn, company, chosen, [it for *_, it in pairs], phrased, reader(texts.rows(pairs))))
         print(company.name, flush=True)
     return plain, taught
 
@@ -92,6 +118,40 @@ def fitted(turns: list[Read], free: dict[str, float], fixed: dict) -> dict:
 
     optimiser.step(step)
     return {**fixed, **{name: round(number.item(), 3) for name, number in numbers.items()}}
+
+
+def confidence(features: Tensor, right: Tensor) -> Tensor:
+    """Fits a logistic regression; returns the factor of each feature, and a bias."""
+    mean, spread = features.mean(0), features.std(0).clamp(min=1e-6)
+    scaled = (features - mean) / spread
+    weight = torch.zeros(features.shape[1] + 1, dtype=torch.float64, requires_grad=True)
+    optimiser = torch.optim.LBFGS([weight], max_iter=200, line_search_fn="strong_wolfe")
+
+    def step():
+        optimiser.zero_grad()
+        logits = scaled @ weight[:-1] + weight[-1]
+        loss = torch.nn.functional.binary_cross_entropy_with_logits(logits, right)
+        loss = loss + SHRINKAGE * weight[1:-1].square().sum()
+        loss.backward()
+        return loss
+
+    optimiser.step(step)
+    factors = weight.detach()[:-1] / spread
+    return torch.cat([factors, weight.detach()[-1:] - (factors @ mean)[None]])
+
+
+def applied(weight: Tensor, features: Tensor) -> Tensor:
+    """Returns the confidence that the fit gives, 0 to 1."""
+    return (features @ weight[:-1] + weight[-1]).sigmoid()
+
+
+def left_out(turns: list[Read], features: Tensor, right: Tensor) -> Tensor:
+    """Returns the confidence in the answer to each turn, by a fit on the other companies."""
+    made = torch.zeros(len(turns), dtype=torch.float64)
+    for company in {it.company for it in turns}:
+        held = torch.tensor([it.company == company for it in turns])
+        made[held] = applied(confidence(features[~held], right[~held]), features[held])
+    return made
 
 
 def precision(said: list[tuple[float, bool]], of: int = 24) -> list[list[float]]:
@@ -140,9 +200,15 @@ def main():
         loss = lambda of: sum(turn.loss(of).item() for turn in taught)
         tried = [{**chosen, "least_taught": least, "taught": slope} for least in levels for slope in (0, 2, 4, 8, 12, 16, 24, 32)]
         chosen = min(tried, key=loss)
-        said = [it.said(chosen) for it in plain]
-        print("untaught", curve(said, plain))
-        print("taught", curve([it.said(chosen) for it in taught], taught))
+        turns = plain + taught
+        features = torch.tensor([it.features(chosen) for it in turns], dtype=torch.float64)
+        right = torch.tensor([float(it.is_right(chosen)) for it in turns], dtype=torch.float64)
+    certain = left_out(turns, features, right)
+    said = list(zip(certain.tolist(), right.bool().tolist()))
+    print("untaught", curve(said[: len(plain)], plain))
+    print("taught", curve(said[len(plain) :], taught))
+    weight = confidence(features, right)
+    chosen["confidence"] = {name: round(it, 4) for name, it in zip((*FEATURES, "bias"), weight.tolist())}
     chosen["precision"] = precision(said)
     args.out.write_text(json.dumps(chosen) + "\n")
     print(json.dumps(chosen))

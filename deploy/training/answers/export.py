@@ -60,7 +60,6 @@ def main():
     parser = argparse.ArgumentParser(prog="deploy/training/train export-reader", description=__doc__)
     parser.add_argument("--model", type=Path, required=True, help="the folder of the bi-encoder")
     parser.add_argument("--reader", type=Path, required=True, help="the file that the reader was trained into")
-    parser.add_argument("--calibration", type=Path, help="a JSON file with what `answers.calibration` chose")
     options(parser)
     parser.add_argument("--out", type=Path, required=True, help="the file, such as reader-en.safetensors.zst")
     args = parser.parse_args()
@@ -85,7 +84,6 @@ def main():
         "shape": json.loads((args.model / "config.json").read_text()),
         "tokenizer": json.loads((args.model / "tokenizer.json").read_text()),
     }
-    card |= {"calibration": json.loads(args.calibration.read_text())} if args.calibration else {}
     made = save(at_eight_bits(tensors), {"turnstream": json.dumps(card)})
     args.out.write_bytes(zstandard.compress(made, 19))
     print(f"{args.out}: {args.out.stat().st_size:,} bytes")

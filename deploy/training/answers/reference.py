@@ -69,8 +69,8 @@ def main():
     reader = Reader(bert, own)
     reader.load_state_dict(joined(reading, own))
     texts, made = Texts(bert, words, own), []
-    logit = card.get("calibration", {})
-    slope, offset = logit.get("slope", 1.0), logit.get("offset", 0.0)
+    calibration = json.loads(args.reader.with_name("calibration.json").read_text())
+    slope, offset = calibration["slope"], calibration["offset"]
     with torch.no_grad():
         turns = []
         for at, (text, history) in enumerate(TURNS):

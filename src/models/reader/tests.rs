@@ -84,12 +84,3 @@ fn what_finds_no_room_has_no_score() {
     assert!((1..9).contains(&readings[0].scores[0].len()), "{readings:?}");
     assert!(readings[0].scores[1].is_empty());
 }
-
-#[test]
-fn a_line_through_points() {
-    let points = [(0.2, 0.0), (0.6, 0.5), (0.9, 0.9)];
-    for (x, y) in [(0.0, 0.0), (0.4, 0.25), (0.6, 0.5), (0.75, 0.7), (1.0, 0.9)] {
-        assert!((interpolate(&points, x) - y).abs() < 1e-6, "{x}");
-    }
-    assert!((interpolate(&[], 0.3) - 0.3).abs() < 1e-6);
-}

@@ -2,10 +2,10 @@
 //!
 //! It searches the rows of the planned table for the current utterance, by words (BM25 over each
 //! row as `column = value`) and, where the rows have vectors by the reader, by meaning. The rows
-//! that answer a row operation of the turn, such as which is the cheapest, or whose cells it asks for
-//! by name, come first. If the table
-//! depends on other sources, it also searches for their evidence; and if that evidence names values
-//! of rows that were found, only those rows remain.
+//! that answer a row operation of the turn, such as which is the cheapest, come first, and so does
+//! the row whose cells the turn asks for by name. If the table depends on other sources, it also
+//! searches for their evidence; and if that evidence names values of rows that were found, only
+//! those rows remain.
 //!
 //! Key: none. State: none; the rows are those that existed when the process started. If it fails and may
 //! degrade, the turn goes on without rows. It does not decide which rows are used.

@@ -27,6 +27,7 @@ const SHARED: usize = 3;
 const MOST_ROWS_OF_WORD: usize = 256;
 /// The least length of a word that may be misspelt, and the length from which two letters may be.
 const MISSPELT: [usize; 2] = [5, 9];
+/// Numbers in words, as they may stand for those in names.
 const NUMBERS: [(&str, &str); 12] = [
     ("one", "1"),
     ("two", "2"),
@@ -53,12 +54,12 @@ static UNIT_STEMS: LazyLock<FxHashSet<String>> = LazyLock::new(|| {
 pub(super) struct Names {
     /// The stems of the words of each row's name.
     names: Vec<Vec<String>>,
-    /// The words of names, each with its stem.
+    /// The words of names, rising, each with its stem.
     words: Vec<(String, String)>,
     /// The stems of two words of a name, by the two written as one.
     pairs: FxHashMap<String, [String; 2]>,
-    /// The words of each row's id; empty if the row has none beside its name, or it is no code.
-    ids: Vec<Vec<String>>,
+    /// The ids that are codes, by their first word: all words, and the row.
+    ids: FxHashMap<String, Vec<(Vec<String>, usize)>>,
     /// The stems of names, columns and kinds. None of them is a misspelling.
     known: FxHashSet<String>,
 }
@@ -143,15 +144,16 @@ impl Text {
 impl Names {
     pub(super) fn of(rows: &[Row], columns: &Columns) -> Self {
         let says = |word: &String| word.chars().count() == 1 || !terms(word).is_empty();
-        let id = |row: &Row| match (row.columns.first(), subject(&row.columns)) {
-            (Some(id), Some(name)) if id.name != name.name && is_code(&id.value) => {
-                words_and_amounts(&id.value)
-            }
-            _ => Vec::new(),
-        };
         let (mut names, mut words, mut pairs) = (Vec::new(), Vec::new(), FxHashMap::default());
-        for row in rows {
-            let name = words_and_amounts(subject(&row.columns).map_or("", |it| &it.value));
+        let mut ids: FxHashMap<String, Vec<(Vec<String>, usize)>> = FxHashMap::default();
+        for (at, row) in rows.iter().enumerate() {
+            let (id, name) = (row.columns.first(), subject(&row.columns));
+            let id = id.filter(|id| Some(&id.name) != name.map(|it| &it.name));
+            let id = id.filter(|id| is_code(&id.value)).map(|id| words_and_amounts(&id.value));
+            if let Some((first, id)) = id.and_then(|id| Some((id.first()?.clone(), id))) {
+                ids.entry(first).or_default().push((id, at));
+            }
+            let name = words_and_amounts(name.map_or("", |it| &it.value));
             let name = name.into_iter().filter(says);
             let name: Vec<(String, String)> =
                 name.map(|word| (word.clone(), stem(&word))).collect();
@@ -167,7 +169,7 @@ impl Names {
         let mut known: FxHashSet<String> = words.iter().map(|(_, stem)| stem.clone()).collect();
         known.extend(columns.columns.iter().flat_map(|column| column.words.iter().cloned()));
         known.extend(columns.kinds.keys().cloned());
-        Self { names, words, pairs, ids: rows.iter().map(id).collect(), known }
+        Self { names, words, pairs, ids, known }
     }
 }
 
@@ -319,9 +321,10 @@ impl Cells<'_> {
 
     /// Returns the row that a text names, if it is one.
     fn named(&self, text: &Text) -> Option<Named> {
-        let by_id = self.names.ids.iter().enumerate().find_map(|(row, id)| {
-            let at = Some(id).filter(|it| !it.is_empty()).and_then(|it| text.find(it))?;
-            Some(Named { row, is_whole: true, used: (at..at + id.len()).collect() })
+        let by_id = text.words.iter().enumerate().find_map(|(at, word)| {
+            let mut ids = self.names.ids.get(word)?.iter();
+            let (id, row) = ids.find(|(id, _)| text.words[at..].starts_with(id))?;
+            Some(Named { row: *row, is_whole: true, used: (at..at + id.len()).collect() })
         });
         if by_id.is_some() {
             return by_id;
@@ -424,7 +427,11 @@ impl Cells<'_> {
                 like.extend(both.iter().map(|stem| (at, stem.clone())));
                 continue;
             }
-            let misspelt = self.names.words.iter().filter(|(name, _)| is_misspelt(word, name));
+            let first = |text: &str| text.chars().next();
+            let (words, letter) = (&self.names.words, first(word));
+            let begin = words.partition_point(|(name, _)| first(name) < letter);
+            let near = words[begin..].iter().take_while(|(name, _)| first(name) == letter);
+            let misspelt = near.filter(|(name, _)| is_misspelt(word, name));
             like.extend(misspelt.map(|(_, stem)| (at, stem.clone())));
         }
         like.sort();
@@ -434,14 +441,13 @@ impl Cells<'_> {
 }
 
 /// Whether a word is another one with a letter too many, too few, wrong or swapped, or two in a long
-/// word. Its first letter is right.
+/// word. The first letter, which is seldom wrong, is not looked at.
 fn is_misspelt(word: &str, name: &str) -> bool {
     let shorter = word.len().min(name.len());
     let has_digit = |it: &str| it.bytes().any(|it| it.is_ascii_digit());
     let most = 1 + usize::from(shorter >= MISSPELT[1]);
     shorter >= MISSPELT[0]
         && word.len().abs_diff(name.len()) <= most
-        && word.chars().next() == name.chars().next()
         && !has_digit(word)
         && !has_digit(name)
         && strsim::osa_distance(word, name) <= most

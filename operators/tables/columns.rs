@@ -99,6 +99,7 @@ fn typed(name: &str, rows: &[Row]) -> TypedColumn {
         ColumnValues::Numbers(values.iter().map(|value| amount(value.as_ref()?)).collect())
     } else {
         let mut kinds: Vec<(BTreeSet<String>, Vec<usize>)> = Vec::new();
+        let mut places: FxHashMap<BTreeSet<String>, usize> = FxHashMap::default();
         for (at, value) in values.iter().enumerate() {
             let of_value: BTreeSet<String> =
                 words_and_amounts(value.as_deref().unwrap_or_default())
@@ -108,10 +109,11 @@ fn typed(name: &str, rows: &[Row]) -> TypedColumn {
             if of_value.is_empty() || of_value.len() > MOST_WORDS_OF_VALUE {
                 continue;
             }
-            match kinds.iter_mut().find(|(known, _)| *known == of_value) {
-                Some((_, rows)) => rows.push(at),
-                None => kinds.push((of_value, vec![at])),
-            }
+            let place = *places.entry(of_value).or_insert_with_key(|of_value| {
+                kinds.push((of_value.clone(), Vec::new()));
+                kinds.len() - 1
+            });
+            kinds[place].1.push(at);
         }
         ColumnValues::Kinds(kinds)
     };

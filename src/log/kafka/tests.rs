@@ -140,12 +140,13 @@ const AT_ONCE: usize = 4;
 #[test]
 fn on_a_real_broker_it_keeps_the_contract() {
     let Some(broker) = Broker::start() else { return };
+    type Own = fn(&Broker);
     type OnBroker = Box<dyn Fn(&Broker) + Send>;
     let on_fresh = |(name, property): (&'static str, Property<Topics>)| -> (&str, OnBroker) {
         (name, Box::new(move |broker| property(&mut Topics::fresh(broker))))
     };
     // The longest comes last and is taken first.
-    let own: [(&str, fn(&Broker)); 21] = [
+    let own: [(&str, Own); 21] = [
         ("restoring_waits_for_an_open_transaction", restoring_waits_for_an_open_transaction),
         ("who_stopped_polling_commits_nothing", who_stopped_polling_commits_nothing),
         ("a_record_that_is_too_large_says_so", a_record_that_is_too_large_says_so),

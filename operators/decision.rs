@@ -222,10 +222,11 @@ impl ResponseDecision {
             let found = reading.and_then(|it| {
                 let read = self.read_evidence(turn, is_passage);
                 let choice = choice::choose(&read, it, rest, &turn.taught, most)?;
-                answers.push(choice.place);
-                choice::said(&turn.evidence[choice.place], &choice.sentences, lexicon)
+                let evidence = &turn.evidence[choice.place];
+                Some((choice.place, choice::said(evidence, &choice.sentences, lexicon)?))
             });
-            let beside = found.unwrap_or_else(|| self.texts(turn).rest.clone());
+            answers.extend(found.iter().map(|(place, _)| *place));
+            let beside = found.map_or_else(|| self.texts(turn).rest.clone(), |(_, said)| said);
             decided.said = Some(format!("{said} {beside}"));
         }
         Some(DecidedResponse { decided: Some(decided), answers })

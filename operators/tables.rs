@@ -84,7 +84,7 @@ pub struct Table {
     /// The vectors of the rows, one after the other; empty if they have none.
     vectors: Vec<f32>,
     columns: columns::Columns,
-    names: cells::Names,
+    names: cells::RowNames,
     codes: codes::Codes,
 }
 
@@ -105,7 +105,7 @@ impl Table {
             of_rows.into_iter().map(|terms| terms.into_iter().collect()).collect();
         let (statistics, vectors) = (Statistics::of(&bags), Vec::new());
         let columns = columns::Columns::of(&rows);
-        let names = cells::Names::of(&rows, &columns);
+        let names = cells::RowNames::of(&rows, &columns);
         let ids = rows.iter().filter_map(|row| row.columns.first());
         let codes = codes::Codes::of(ids.map(|id| &*id.value));
         Self { statistics, rows, bags, holders, vectors, columns, names, codes }

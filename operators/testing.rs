@@ -16,8 +16,8 @@ use turnstream_ports::model::{
     Busy, CallError, Embedding, Generate, GenerateRequest, Generated, Model, Reply,
 };
 use turnstream_schemas::{
-    DocumentPassage, EventTime, Evidence, EvidenceId, HistoryEntry, InputId, Plan, RequestId,
-    Scope, Score, SourceKind, Speaker, Turn, TurnId,
+    Column, DocumentPassage, EventTime, Evidence, EvidenceId, HistoryEntry, InputId, Plan,
+    RequestId, Scope, Score, SourceKind, Speaker, TableRow, Turn, TurnId,
 };
 
 use crate::awaited::Awaited;
@@ -148,6 +148,20 @@ pub(crate) fn test_sources() -> Sources {
         of("documents", SourceKind::Documents),
     ];
     Sources::new(&config.into()).expect("sources")
+}
+
+/// A row with these columns, found by words.
+pub(crate) fn table_row(columns: &[(&str, &str)]) -> TableRow {
+    let column =
+        |(name, value): &(&str, &str)| Column { name: (*name).into(), value: (*value).into() };
+    TableRow {
+        place: 1,
+        columns: columns.iter().map(column).collect(),
+        by_words: Score::new(0.5),
+        by_meaning: None,
+        asked: None,
+        cells: None,
+    }
 }
 
 /// Makes a passage of a document.

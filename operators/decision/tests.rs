@@ -1,13 +1,13 @@
 use turnstream_knowledge::phrasings::{LeadsTo, Phrasing, Phrasings};
 use turnstream_ports::model::reader::Section;
-use turnstream_schemas::{
-    CellsAsked, Column, EvidenceId, RowOperation, RowsAsked, SourceKind, TableRow,
-};
+use turnstream_schemas::{CellsAsked, EvidenceId, RowOperation, RowsAsked, SourceKind};
 
 use super::*;
 use crate::sources::SourceConfig;
 use crate::tables::{Row, Table};
-use crate::testing::{Answering, asking, document, graph, run_dataflow, scene, stage_context};
+use crate::testing::{
+    Answering, asking, document, graph, run_dataflow, scene, stage_context, table_row,
+};
 
 /// Decides about a turn with this evidence beside documents and a table, with a reader that gives this
 /// reading.
@@ -63,16 +63,7 @@ fn pages() -> Vec<Evidence> {
 }
 
 fn row(name: &str, price: &str) -> Evidence {
-    let column = |name: &str, value: &str| Column { name: name.into(), value: value.into() };
-    let columns = vec![column("id", "T1"), column("name", name), column("price", price)];
-    let row = TableRow {
-        place: 1,
-        columns,
-        by_words: Score::new(0.5),
-        by_meaning: None,
-        asked: None,
-        cells: None,
-    };
+    let row = table_row(&[("id", "T1"), ("name", name), ("price", price)]);
     Evidence { document: None, row: Some(row), ..document("goods", name, "", 0.5) }
 }
 

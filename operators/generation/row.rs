@@ -28,28 +28,11 @@ pub(super) fn said(row: &TableRow, asked: &BTreeSet<String>, lexicon: &Lexicon) 
 
 #[cfg(test)]
 mod tests {
-    use turnstream_schemas::Score;
-
     use super::*;
-
-    fn row(columns: &[(&str, &str)]) -> TableRow {
-        let column = |(name, value): &(&str, &str)| Column {
-            name: (*name).to_owned(),
-            value: (*value).to_owned(),
-        };
-        let columns = columns.iter().map(column).collect();
-        TableRow {
-            place: 1,
-            columns,
-            by_words: Score::new(0.5),
-            by_meaning: None,
-            asked: None,
-            cells: None,
-        }
-    }
+    use crate::testing::table_row;
 
     fn answer(columns: &[(&str, &str)], asked: &str) -> Option<String> {
-        said(&row(columns), &terms(asked).into_iter().collect(), Lexicon::of_text(asked))
+        said(&table_row(columns), &terms(asked).into_iter().collect(), Lexicon::of_text(asked))
     }
 
     #[test]

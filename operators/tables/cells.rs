@@ -51,7 +51,7 @@ static UNIT_STEMS: LazyLock<FxHashSet<String>> = LazyLock::new(|| {
 
 /// The rows of a table as they can be named.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Names {
+pub(super) struct RowNames {
     /// The stems of the words of each row's name.
     names: Vec<Vec<String>>,
     /// The words of names, rising, each with its stem.
@@ -141,7 +141,7 @@ impl Text {
     }
 }
 
-impl Names {
+impl RowNames {
     pub(super) fn of(rows: &[Row], columns: &Columns) -> Self {
         let says = |word: &String| word.chars().count() == 1 || !terms(word).is_empty();
         let (mut names, mut words, mut pairs) = (Vec::new(), Vec::new(), FxHashMap::default());
@@ -177,7 +177,7 @@ impl Names {
 pub(super) struct Cells<'t> {
     pub(super) rows: &'t [Row],
     pub(super) table: &'t Columns,
-    pub(super) names: &'t Names,
+    pub(super) names: &'t RowNames,
 }
 
 impl Cells<'_> {

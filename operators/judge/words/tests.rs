@@ -1,7 +1,7 @@
-use turnstream_schemas::{Column, FactStatement, Score};
+use turnstream_schemas::FactStatement;
 
 use super::*;
-use crate::testing::document;
+use crate::testing::{document, table_row};
 
 fn said_of(evidence: &Evidence, response: &str) -> f64 {
     ResponseWords::of(response).consistency(evidence)
@@ -24,18 +24,7 @@ fn fact(text: &str, negated: bool) -> Evidence {
 }
 
 fn lamp() -> Evidence {
-    let columns = [("item", "Oslo lamp"), ("price", "$49"), ("in stock", "no")];
-    let column =
-        |(name, value): (&str, &str)| Column { name: name.to_owned(), value: value.to_owned() };
-    let columns = columns.map(column).into();
-    let row = TableRow {
-        place: 1,
-        columns,
-        by_words: Score::new(0.5),
-        by_meaning: None,
-        asked: None,
-        cells: None,
-    };
+    let row = table_row(&[("item", "Oslo lamp"), ("price", "$49"), ("in stock", "no")]);
     let text = "item = Oslo lamp, price = $49, in stock = no";
     Evidence { row: Some(row), document: None, ..passage(text) }
 }

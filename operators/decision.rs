@@ -7,7 +7,7 @@
 //! where enough of such answers were right on development data (`min_precision`), where the
 //! utterance names a row and the column, or where table retrieval found the answer to a row
 //! operation (the cheapest, those under an amount). It says the best sentence and those beside it
-//! that answer too. Where two rows fit about equally well, it asks which one is meant. Otherwise it
+//! that answer too; where the utterance asks several questions, it reads each by itself. Where two rows fit about equally well, it asks which one is meant. Otherwise it
 //! declines. The lexical form goes by the relevance of the evidence and by the words of the
 //! utterance; it also decides in a language that the reader does not know.
 //!
@@ -25,16 +25,16 @@ mod claims;
 mod config;
 mod intent;
 mod prompted;
+mod reading;
 mod texts;
 
 use std::sync::Arc;
 
 use timely::dataflow::StreamVec;
 use turnstream_knowledge::Knowledge;
-use turnstream_knowledge::language::Lexicon;
-use turnstream_ports::model::reader::{Question, Read, ReadRequest, Reading};
+use turnstream_ports::model::reader::{Read, Reading};
 use turnstream_schemas::{
-    Action, DecisionAnswer, Evidence, Fault, FaultKind, HandOffReason, Score, Stage,
+    Action, DecisionAnswer, Evidence, Fault, FaultKind, HandOffReason, Stage,
 };
 
 use crate::asked_facts::asked_facts;
@@ -50,7 +50,7 @@ use crate::tables::{Tables, missing_id};
 pub use config::{DecisionConfig, DecisionForm, HandOffConfig};
 pub use texts::{DecisionTexts, TextsOfLanguage};
 
-use choice::Choice;
+use reading::is_text;
 
 const STAGE: Stage = Stage::Decision;
 
@@ -116,27 +116,6 @@ impl ResponseDecision {
         Self { config, sources, tables, facts, knowledge, reader, prompt }
     }
 
-    /// Returns the reader, if it is asked about a turn.
-    fn reader(&self, turn: &TurnInFlight) -> Option<&Arc<Read>> {
-        // The shipped reader knows English.
-        let is_known = turn.context.lexicon().language() == Lexicon::english().language();
-        self.reader.as_ref().filter(|_| is_known)
-    }
-
-    /// Returns the evidence that the reader reads, of this kind, each piece with its place in the
-    /// evidence.
-    fn read_evidence<'t>(
-        &self,
-        turn: &'t TurnInFlight,
-        is_read: fn(&Evidence) -> bool,
-    ) -> Vec<(usize, &'t Evidence)> {
-        let evidence = turn.evidence.iter().enumerate();
-        let mut found: Vec<(usize, &Evidence)> = evidence.filter(|(_, it)| is_read(it)).collect();
-        found.sort_by(|(_, a), (_, b)| b.relevance.get().total_cmp(&a.relevance.get()));
-        found.truncate(self.config.max_read as usize);
-        found
-    }
-
     /// Hands over, if the utterance calls for it.
     fn handed_over(
         &self,
@@ -200,83 +179,11 @@ impl ResponseDecision {
         Some(DecidedResponse { decided: Some(decided), answers })
     }
 
-    /// Answers with the cells that the turn asks for by name, and with what the reader found for the
-    /// rest of the turn.
-    fn of_asked_cells(
-        &self,
-        turn: &TurnInFlight,
-        reading: Option<&Reading>,
-    ) -> Option<DecidedResponse> {
-        let (min_precision, lexicon) = (self.config.min_precision, turn.context.lexicon());
-        let (place, cells) = choice::asked_cells(&turn.evidence, min_precision)?;
-        let said = choice::said_of_cells(&turn.evidence[place], cells, lexicon)?;
-        let mut decided = ActionDecision {
-            precision: Some(cells.precision),
-            said: Some(said.clone()),
-            ..ActionDecision::to(Action::Answer)
-        };
-        let mut answers = vec![place];
-        if let Some(rest) = &cells.rest {
-            let reading = reading.filter(|it| f64::from(it.precision) >= min_precision);
-            let most = self.config.max_sentences as usize;
-            let found = reading.and_then(|it| {
-                let read = self.read_evidence(turn, is_passage);
-                let choice = choice::choose(&read, it, rest, &turn.taught, most)?;
-                let evidence = &turn.evidence[choice.place];
-                Some((choice.place, choice::said(evidence, &choice.sentences, lexicon)?))
-            });
-            answers.extend(found.iter().map(|(place, _)| *place));
-            let beside = found.map_or_else(|| self.texts(turn).rest.clone(), |(_, said)| said);
-            decided.said = Some(format!("{said} {beside}"));
-        }
-        Some(DecidedResponse { decided: Some(decided), answers })
-    }
-
     /// Declines because no table has a row with an id that the turn names.
     fn of_missing_row(&self, turn: &TurnInFlight) -> Option<DecidedResponse> {
         let id = missing_id(&self.tables, turn.context.query())?;
         let said = Some(self.texts(turn).no_row(&id));
         Some(DecidedResponse::of(ActionDecision { said, ..ActionDecision::to(Action::Decline) }))
-    }
-
-    /// Decides by the reader's reading of the turn.
-    fn by_reading(&self, turn: &TurnInFlight, reading: &Reading) -> DecidedResponse {
-        if let Some(verdict) = self.handed_over(turn, Some(reading)) {
-            return verdict;
-        }
-        if let Some(verdict) = self.taught(turn).or_else(|| self.of_asked_rows(turn)) {
-            return verdict;
-        }
-        if let Some(verdict) = self.of_asked_cells(turn, Some(reading)) {
-            return verdict;
-        }
-        let answers = f64::from(reading.precision) >= self.config.min_precision;
-        let choice = choice::choose(
-            &self.read_evidence(turn, is_text),
-            reading,
-            turn.context.query(),
-            &turn.taught,
-            self.config.max_sentences as usize,
-        );
-        let mut verdict = match choice {
-            Some(Choice { place, sentences, is_taught, .. }) if answers || is_taught => {
-                let said = choice::said(&turn.evidence[place], &sentences, turn.context.lexicon());
-                let decided = ActionDecision { said, ..ActionDecision::to(Action::Answer) };
-                DecidedResponse { decided: Some(decided), answers: vec![place] }
-            }
-            _ if intent::is_small_talk(turn.context.query(), Some(reading)) => {
-                DecidedResponse::of(ActionDecision::to(Action::Social))
-            }
-            Some(Choice { rivals: Some(rivals), .. }) => {
-                let said = Some(self.texts(turn).ask(&rivals));
-                DecidedResponse::of(ActionDecision { said, ..ActionDecision::to(Action::Ask) })
-            }
-            _ => self.by_facts(turn).unwrap_or_else(|| self.decline(turn)),
-        };
-        if let Some(decided) = &mut verdict.decided {
-            decided.precision = Some(Score::new(reading.precision.into()));
-        }
-        verdict
     }
 
     /// Decides by the relevance of the evidence and the words of the utterance.
@@ -291,7 +198,7 @@ impl ResponseDecision {
         if let Some(verdict) = asked.or_else(|| self.of_missing_row(turn)) {
             return verdict;
         }
-        let best = self.read_evidence(turn, is_text).into_iter().next();
+        let best = self.read_evidence(turn, is_text, 1).into_iter().next();
         let found = best.filter(|(_, it)| it.relevance.get() >= self.config.min_relevance);
         if let Some((place, _)) = found {
             let decided = Some(ActionDecision::to(Action::Answer));
@@ -325,15 +232,6 @@ impl ResponseDecision {
         };
         Some(DecidedResponse { decided: Some(ActionDecision::to(Action::Answer)), answers })
     }
-}
-
-fn is_passage(evidence: &Evidence) -> bool {
-    evidence.document.is_some()
-}
-
-/// Whether a piece of evidence is a passage or a row.
-fn is_text(evidence: &Evidence) -> bool {
-    evidence.document.is_some() || evidence.row.is_some()
 }
 
 impl Decide for ResponseDecision {
@@ -379,19 +277,7 @@ impl Decide for ResponseDecision {
             let verdict = self.handed_over(turn, None).or_else(|| self.taught(turn));
             return Ok(Step::decided(verdict.unwrap_or(by_names)));
         }
-        let read = self.read_evidence(turn, if rest.is_some() { is_passage } else { is_text });
-        let sections = read.into_iter().map(|(_, it)| choice::section(it, &turn.taught)).collect();
-        let whole = turn.context.question();
-        let question = match rest {
-            // The part that the cells answer comes before, as what "it" may mean.
-            Some(rest) => Question {
-                user_before: Some(whole.utterance.replacen(&**rest, "", 1)),
-                utterance: rest.clone(),
-                ..whole
-            },
-            None => whole,
-        };
-        Ok(Step::ask(vec![ReadRequest { question, sections }]))
+        Ok(Step::ask(self.requests(turn, rest.map(String::as_str))))
     }
 
     fn read(
@@ -404,8 +290,10 @@ impl Decide for ResponseDecision {
             return Prompt::read_by(self.prompt.as_ref(), self, turn, asked, answer);
         }
         let readings: Vec<Reading> = answer.of(STAGE)?;
-        let unfit = || Fault::new(STAGE, FaultKind::Unfit, "the reader gave no reading");
-        Ok(Step::decided(self.by_reading(turn, readings.first().ok_or_else(unfit)?)))
+        let [whole, parts @ ..] = &readings[..] else {
+            return Err(Fault::new(STAGE, FaultKind::Unfit, "the reader gave no reading"));
+        };
+        Ok(Step::decided(self.by_reading(turn, whole, parts)))
     }
 
     fn without(&self, turn: &TurnInFlight, why: Without<'_>) -> DecidedResponse {

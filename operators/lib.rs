@@ -95,6 +95,7 @@ pub mod fusion;
 pub mod judge;
 
 pub mod prompted;
+mod questions;
 pub mod salience;
 pub mod stage;
 pub mod stage_config;

@@ -43,7 +43,7 @@ pub struct DecisionConfig {
     /// The least relevance of a passage or row that the lexical form answers from; 0..=1.
     pub min_relevance: f64,
     /// The most passages and rows that the reader reads, the most relevant ones; 1..=64. Each takes
-    /// some thirty milliseconds of one core.
+    /// some thirty milliseconds of one core. Twice as many are read for each of several questions.
     pub max_read: u32,
     /// The most sentences of an answer; 1..=8.
     pub max_sentences: u32,

@@ -69,7 +69,7 @@ impl ResponseDecision {
     /// Returns the evidence that the model is shown, each piece with its place: passages and rows,
     /// and other evidence that may be said.
     fn shown<'t>(&self, turn: &'t TurnInFlight) -> Vec<(usize, &'t Evidence)> {
-        let mut shown = self.read_evidence(turn, is_text);
+        let mut shown = self.read_evidence(turn, is_text, 1);
         let is_text = |it: &Evidence| it.document.is_some() || it.row.is_some();
         let others = turn.evidence.iter().enumerate().filter(|(_, it)| it.selected && !is_text(it));
         let may_be_said = self.facts == SpokenFacts::Selected;

@@ -1,6 +1,6 @@
 use turnstream_knowledge::phrasings::{LeadsTo, Phrasing, Phrasings};
-use turnstream_ports::model::reader::Section;
-use turnstream_schemas::{CellsAsked, EvidenceId, RowOperation, RowsAsked, SourceKind};
+use turnstream_ports::model::reader::{ReadRequest, Section};
+use turnstream_schemas::{CellsAsked, EvidenceId, RowOperation, RowsAsked, Score, SourceKind};
 
 use super::*;
 use crate::sources::SourceConfig;
@@ -18,16 +18,16 @@ fn decided_with(
     reading: Reading,
 ) -> (TurnInFlight, Vec<ReadRequest>) {
     let turn = TurnInFlight { evidence, ..scene(lines, &graph("sea HasA fish 1")) };
-    decided_turn(config, turn, reading)
+    decided_turn(config, turn, move |_| reading.clone())
 }
 
 fn decided_turn(
     config: &DecisionConfig,
     turn: TurnInFlight,
-    reading: Reading,
+    read: impl Fn(&ReadRequest) -> Reading + Send + Sync + 'static,
 ) -> (TurnInFlight, Vec<ReadRequest>) {
     let graph = graph("sea HasA fish 1");
-    let (config, reader) = (config.clone(), Answering::new(move |_| reading.clone()));
+    let (config, reader) = (config.clone(), Answering::new(read));
     let model = Arc::clone(&reader);
     let (mut values, faults) = run_dataflow(vec![turn], move |turns| {
         let kinds = [("pages", SourceKind::Documents), ("graph", SourceKind::Graph)];
@@ -190,7 +190,7 @@ fn what_staff_taught_of_this_very_question_is_said() {
         let taught = Arc::new(phrasings.nearest(&question));
         let turn = scene(&lines, &graph("sea HasA fish 1"));
         let turn = TurnInFlight { evidence: pages(), taught, ..turn };
-        let (turn, _) = decided_turn(&DecisionConfig::default(), turn, given());
+        let (turn, _) = decided_turn(&DecisionConfig::default(), turn, move |_| given());
         assert_eq!((of(&turn).0, of(&turn).2), said, "{question:?}");
     }
 }
@@ -223,6 +223,56 @@ fn a_row_is_said_by_its_name_and_of_two_alike_one_is_asked_for() {
     let turn = decided(&["u: the Oslo desk, how much?"], rows(), sure);
     assert_eq!(of(&turn), (Action::Answer, None, "For Oslo desk: price is £80."), "it is named");
     assert_eq!(of(&decided(&["u: who won?"], rows(), alike(-1.0))).0, Action::Decline);
+}
+
+/// Decides about a turn that asks for the opening hours and about boots that are too small. The whole
+/// utterance and each question have an answer of this precision, and the first of them is read first.
+fn two_questions(of: [f32; 3]) -> (TurnInFlight, Vec<ReadRequest>) {
+    let lines =
+        ["u: hello", "s: Hello!", "u: when do you open, and what if the boots are too small?"];
+    let turn = TurnInFlight { evidence: pages(), ..scene(&lines, &graph("sea HasA fish 1")) };
+    decided_turn(&DecisionConfig::default(), turn, move |request| {
+        match &*request.question.utterance {
+            "when do you open," => reading(&[&[3.0], &[-2.0, -2.0, -2.0]], of[1]),
+            "what if the boots are too small?" => reading(&[&[-2.0], &[3.0, -2.0, -2.0]], of[2]),
+            _ => reading(&[&[-2.0], &[1.0, -2.0, -2.0]], of[0]),
+        }
+    })
+}
+
+#[test]
+fn each_of_several_questions_is_read_by_itself() {
+    let (turn, asked) = two_questions([0.1, 0.8, 0.7]);
+    assert_eq!(of(&turn), (Action::Answer, None, "We open at nine. You have 14 days."));
+    let precision = turn.decision.as_ref().and_then(|it| it.precision).expect("a precision");
+    assert!((precision.get() - 0.7).abs() < 1e-6, "of the less certain one: {precision:?}");
+    let leading: Vec<&str> = turn.evidence[..2].iter().map(|it| &*it.id.0).collect();
+    assert_eq!(leading, ["opening", "returns"], "in the order of the questions");
+    let before: Vec<_> = asked.iter().map(|it| it.question.user_before.as_deref()).collect();
+    assert_eq!(before, [Some("hello"), Some("hello"), Some("when do you open,")]);
+
+    let rest = DecisionTexts::default().en.rest;
+    let (turn, _) = two_questions([0.1, 0.2, 0.7]);
+    assert_eq!(of(&turn).2, format!("You have 14 days. {rest}"), "the other has no answer");
+    assert!(!turn.evidence.iter().any(|it| it.id.0 == "opening" && it.selected));
+    let (turn, _) = two_questions([0.8, 0.2, 0.2]);
+    assert_eq!(of(&turn), (Action::Answer, None, "You have 14 days."), "one answer to both");
+    let (turn, _) = two_questions([0.8, 0.7, 0.7]);
+    assert_eq!(of(&turn).2, "We open at nine. You have 14 days.");
+    assert_eq!(of(&two_questions([0.1, 0.2, 0.2]).0).0, Action::Decline);
+}
+
+#[test]
+fn questions_with_the_same_answer_get_it_once() {
+    let lines = ["u: how long do I have to bring them back, and what if they are too small?"];
+    let turn = TurnInFlight { evidence: pages(), ..scene(&lines, &graph("sea HasA fish 1")) };
+    let (turn, asked) = decided_turn(&DecisionConfig::default(), turn, |request| {
+        let second = if request.question.utterance.starts_with("what") { 3.0 } else { -2.0 };
+        reading(&[&[-2.0], &[3.0, second, -2.0]], 0.7)
+    });
+    assert_eq!(asked.len(), 3);
+    let answer = (Action::Answer, None, "You have 14 days. Sale items have 7 days.");
+    assert_eq!(of(&turn), answer);
 }
 
 #[test]

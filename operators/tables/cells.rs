@@ -18,6 +18,7 @@ use super::columns::{Columns, stem, words_and_amounts};
 use super::said::UNITS;
 use super::words::KNOWN;
 use super::{Row, subject};
+use crate::questions::{asks, clause_ends, part};
 
 /// The most words of an utterance that asks for a cell. Longer ones tell a story.
 const MOST_WORDS: usize = 30;
@@ -189,7 +190,7 @@ impl Cells<'_> {
         }
         let whole = self.found(utterance, earlier);
         let whole = whole.map(|it| (it.unexplained == 0, (it.row, self.cells(&[&it], None))));
-        let mut parts = splits(utterance).into_iter();
+        let mut parts = clause_ends(utterance).into_iter();
         let part =
             parts.find_map(|(end, begin)| self.of_part(&utterance[..end], &utterance[begin..]));
         match (whole, part) {
@@ -225,7 +226,7 @@ impl Cells<'_> {
     fn cells(&self, found: &[&Found], rest: Option<&str>) -> CellsAsked {
         let name = |it: &&Found| self.table.columns[it.column].name.clone();
         let precision = found.iter().map(|it| it.precision).fold(1.0, f64::min);
-        let rest = rest.map(|it| it.trim().trim_start_matches("and ").to_owned());
+        let rest = rest.map(|it| part(it).to_owned());
         CellsAsked {
             columns: found.iter().map(name).collect(),
             precision: Score::new(precision),
@@ -451,43 +452,6 @@ fn is_misspelt(word: &str, name: &str) -> bool {
         && !has_digit(word)
         && !has_digit(name)
         && strsim::osa_distance(word, name) <= most
-}
-
-/// Returns where the clauses of a text meet: where the first one ends and the next one begins.
-fn splits(text: &str) -> Vec<(usize, usize)> {
-    let mut found = Vec::new();
-    for (at, letter) in text.char_indices() {
-        let (rest, end) = (&text[at..], at + letter.len_utf8());
-        let ends = matches!(letter, '.' | '?' | '!' | ';' | ',' | ':');
-        if ends && text[end..].starts_with(' ') {
-            found.push((end, end));
-        }
-        for word in [" and ", " & ", " - ", " but ", " so "] {
-            if rest.starts_with(word) {
-                found.push((at, at + word.len()));
-            }
-        }
-    }
-    found
-}
-
-/// Whether a part of an utterance asks something: it has a question mark or a question word, or a
-/// verb before its subject.
-fn asks(text: &str) -> bool {
-    const WORDS: [&str; 9] =
-        ["how", "what", "whats", "what's", "which", "who", "whose", "where", "why"];
-    const VERBS: [&str; 14] = [
-        "can", "could", "do", "does", "did", "is", "are", "will", "would", "should", "may", "must",
-        "am", "have",
-    ];
-    const SUBJECTS: [&str; 10] =
-        ["i", "we", "you", "it", "they", "he", "she", "there", "that", "this"];
-    let words = words_and_amounts(text);
-    let is = |word: &String, of: &[&str]| of.contains(&&**word);
-    text.contains('?')
-        || words.first().is_some_and(|it| is(it, &VERBS))
-        || words.iter().any(|it| is(it, &WORDS))
-        || words.windows(2).any(|pair| is(&pair[0], &VERBS) && is(&pair[1], &SUBJECTS))
 }
 
 #[cfg(test)]

@@ -10,18 +10,19 @@ use turnstream_console::{Usage, print_json};
 use crate::documents;
 
 /// The company: its files below the folder.
-const FILES: [(&str, &str); 6] = [
+const FILES: [(&str, &str); 7] = [
     ("pages/orders.md", include_str!("new/company/pages/orders.md")),
     ("pages/house.md", include_str!("new/company/pages/house.md")),
     ("teas.jsonl", include_str!("new/company/teas.jsonl")),
     ("phrasings.jsonl", include_str!("new/company/phrasings.jsonl")),
     ("questions.jsonl", include_str!("new/company/questions.jsonl")),
+    ("gold.jsonl", include_str!("new/company/gold.jsonl")),
     (CONFIG, include_str!("new/company/turnstream.toml")),
 ];
 const CONFIG: &str = "turnstream.toml";
 
-/// Write a small company to begin with: a configuration, two pages, a table, phrasings of its customers
-/// and ten questions.
+/// Write a small company to begin with: a configuration, two pages, a table, phrasings of its customers,
+/// and ten questions with their right answers.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Talk with it by `turnstream chat --config teahouse/turnstream.toml`.
@@ -60,7 +61,19 @@ pub fn execute(args: &NewArgs, out: &mut dyn Write) -> anyhow::Result<()> {
         "Then put your own pages, tables and customers' words in their place, and import the pages:\n"
     )?;
     let (pages, store) = (dir.join("pages"), dir.join("store"));
-    writeln!(out, "    turnstream documents import {} --out {}", pages.display(), store.display())?;
+    writeln!(
+        out,
+        "    turnstream documents import {} --out {}\n",
+        pages.display(),
+        store.display()
+    )?;
+    writeln!(out, "and measure what it answers:\n")?;
+    let (questions, gold) = (dir.join("questions.jsonl"), dir.join("gold.jsonl"));
+    let (questions, gold, config) = (questions.display(), gold.display(), config.display());
+    writeln!(
+        out,
+        "    turnstream eval answers --questions {questions} --config {config} --gold {gold}"
+    )?;
     Ok(())
 }
 

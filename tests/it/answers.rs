@@ -175,6 +175,7 @@ fn a_new_company_is_answered_for_at_once() {
     let lines = std::fs::read_to_string(&out).expect("responses");
     let responses: Vec<Response> =
         lines.lines().map(|line| serde_json::from_str(line).expect("a response")).collect();
+    a_new_company_is_scored(&dir);
     what_nothing_answered_is_listed_and_taught(&questions, &out, &dir.join("phrasings.jsonl"));
     let said = |id: &str| {
         let found = responses.iter().find(|it| it.turn_id.as_str() == id).expect("a response");
@@ -192,6 +193,27 @@ fn a_new_company_is_answered_for_at_once() {
     }
     assert_eq!((said("q06.1").0, said("q07.1").0), (Action::Decline, Action::Decline));
     assert_eq!(said("q08.1").0, Action::HandOff);
+}
+
+/// Scores the company's questions against its own gold file, by the program beside the tested one.
+fn a_new_company_is_scored(dir: &Path) {
+    if !Path::new(env!("CARGO_BIN_EXE_turnstream")).with_file_name("turnstream-lab").is_file() {
+        eprintln!("SKIPPED: scoring a company; `cargo build -p turnstream-lab` makes what scores");
+        return;
+    }
+    let [questions, gold, config] =
+        ["questions.jsonl", "gold.jsonl", "turnstream.toml"].map(|name| dir.join(name));
+    let asked = ["eval", "answers", "--questions", text(&questions), "--gold", text(&gold)];
+    let scored = turnstream(&[&asked[..], &["--config", text(&config), "--json"]].concat());
+    let scored = { scored }.output().expect("it starts");
+    assert!(scored.status.success(), "{}", String::from_utf8_lossy(&scored.stderr));
+    let figures = String::from_utf8(scored.stdout).expect("UTF-8");
+    let figures: Value =
+        serde_json::from_str(figures.lines().last().expect("a line")).expect("JSON");
+    let shares = ["precision", "hand_off_recall", "small_talk"].map(|name| &figures[name]["share"]);
+    assert_eq!((&figures["n"], shares), (&10.into(), [&1.0.into(); 3]), "{figures}");
+    assert_eq!(figures["by_kind"]["table"], json!([1, 0, 0]), "{figures}");
+    assert_eq!(figures["false_answers"]["share"], 0.0, "{figures}");
 }
 
 #[test]

@@ -1,10 +1,13 @@
 //! Joining the group of a log that no engine serves, to write to the topics that only engines
 //! write.
 
+use std::time::Instant;
+
 use rdkafka::consumer::Consumer as _;
 
 use super::super::{LogError, Start, Topic};
 use super::errors::failed;
+use super::restore::edges;
 use super::{KafkaConfig, KafkaConsumer, KafkaProducer, Outside, REQUEST_TIMEOUT};
 
 /// A log that no engine serves, before its group is joined.
@@ -40,10 +43,9 @@ pub fn unserved(config: &KafkaConfig) -> Result<Unserved, LogError> {
         )));
     }
     let turns = config.topics.name(Topic::Turns);
+    let deadline = Instant::now() + REQUEST_TIMEOUT;
     let beginnings = (0..outside.fit.partitions).map(|partition| {
-        let doing = format!("asking where `{turns}`, partition {partition}, begins");
-        let marks = outside.client.fetch_watermarks(turns, partition, REQUEST_TIMEOUT);
-        let (oldest, end) = marks.map_err(|source| failed(&doing, source))?;
+        let (oldest, end) = edges(&outside.client, (turns, partition), deadline, || Ok(()))?;
         Ok(match config.start {
             Start::Earliest => oldest,
             Start::Latest => end,

@@ -7,7 +7,7 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::time::{Duration, Instant};
 
-use rdkafka::consumer::{BaseConsumer, CommitMode, Consumer as _, ConsumerContext};
+use rdkafka::consumer::{BaseConsumer, CommitMode, Consumer as _};
 use rdkafka::error::{KafkaError, RDKafkaErrorCode as Code};
 use rdkafka::message::Message as _;
 use rdkafka::{Offset, TopicPartitionList};
@@ -18,7 +18,7 @@ use super::closing::ClosedInTime;
 use super::consumer::record;
 use super::errors::{failed, refused, remedy_of};
 use super::membership::Membership;
-use super::restore::OutsideGroup;
+use super::restore::{OutsideGroup, edges};
 use super::sweep::is_of_sweep;
 use super::{KafkaConfig, REQUEST_TIMEOUT, topics};
 
@@ -73,30 +73,32 @@ pub fn deliver(
         }
     }
     let names: Vec<&str> = there.iter().map(|topic| config.topics.name(*topic)).collect();
-    begin(&client, &names).map_err(|source| failed(&doing, source))?;
+    begin(&client, &names, &doing)?;
     client.subscribe(&names).map_err(|source| failed(&doing, source))?;
     let (waiting, polled) = (VecDeque::new(), BTreeMap::new());
     Ok(KafkaDelivery { config: config.clone(), client, waiting, polled })
 }
 
 /// Commits the ends of partitions for which the group has committed nothing.
-fn begin<C: ConsumerContext>(client: &BaseConsumer<C>, names: &[&str]) -> Result<(), KafkaError> {
+fn begin(client: &BaseConsumer<OutsideGroup>, names: &[&str], doing: &str) -> Result<(), LogError> {
+    let failed = |source| failed(doing, source);
     let mut all = TopicPartitionList::new();
     for name in names {
-        let metadata = client.fetch_metadata(Some(name), REQUEST_TIMEOUT)?;
+        let metadata = client.fetch_metadata(Some(name), REQUEST_TIMEOUT).map_err(failed)?;
         for topic in metadata.topics() {
             for partition in topic.partitions() {
                 all.add_partition(name, partition.id());
             }
         }
     }
-    let committed = client.committed_offsets(all, REQUEST_TIMEOUT)?;
+    let committed = client.committed_offsets(all, REQUEST_TIMEOUT).map_err(failed)?;
+    let deadline = Instant::now() + REQUEST_TIMEOUT;
     let mut ends = TopicPartitionList::new();
     for element in committed.elements() {
         if !matches!(element.offset(), Offset::Offset(_)) {
             let (name, partition) = (element.topic(), element.partition());
-            let (_, end) = client.fetch_watermarks(name, partition, REQUEST_TIMEOUT)?;
-            ends.add_partition_offset(name, partition, Offset::Offset(end))?;
+            let (_, end) = edges(client, (name, partition), deadline, || Ok(()))?;
+            ends.add_partition_offset(name, partition, Offset::Offset(end)).map_err(failed)?;
         }
     }
     if ends.count() == 0 {
@@ -105,7 +107,7 @@ fn begin<C: ConsumerContext>(client: &BaseConsumer<C>, names: &[&str]) -> Result
     match client.commit(&ends, CommitMode::Sync) {
         // Another member of the group has already begun.
         Err(error) if is_of_membership(&error) => Ok(()),
-        done => done,
+        done => done.map_err(failed),
     }
 }
 

@@ -12,6 +12,7 @@ use turnstream_ports::panics::contain;
 
 use super::super::{CountedChangelog, LogError, Record, Restored, Start, TakeChangelog, Topic};
 use super::closing::ClosedInTime;
+use super::errors::remedy_of;
 use super::membership::{CommittedOffset, Membership};
 use super::sweep::is_of_sweep;
 use super::{KafkaConfig, failed, outage};
@@ -114,8 +115,8 @@ impl Restorer {
         let topic = self.config.topics.name(Topic::History);
         let place = (topic, partition);
         let deadline = Instant::now() + self.timeout().min(SETTLE);
-        let (_, end) = self.edges(&self.watermarks, place, deadline, alive)?;
-        while self.edges(&self.changelog, place, deadline, alive)?.1 < end {
+        let (_, end) = edges(&self.watermarks, place, deadline, || alive.keep())?;
+        while edges(&self.changelog, place, deadline, || alive.keep())?.1 < end {
             if Instant::now() >= deadline {
                 return Err(LogError::Unsettled {
                     what: format!("`{topic}`, partition {partition}"),
@@ -132,35 +133,11 @@ impl Restorer {
     fn begin(&self, partition: i32, alive: &mut KeepAlive<'_>) -> Result<i64, LogError> {
         let place = (self.config.topics.name(Topic::Turns), partition);
         let deadline = Instant::now() + self.timeout().min(SETTLE);
-        let (first, end) = self.edges(&self.changelog, place, deadline, alive)?;
+        let (first, end) = edges(&self.changelog, place, deadline, || alive.keep())?;
         Ok(match self.config.start {
             Start::Earliest => first,
             Start::Latest => end,
         })
-    }
-
-    /// The first offset of a partition and its end as this client sees it: the high watermark, or
-    /// the stable end for readers of committed records. Retries while the partition has no leader.
-    fn edges(
-        &self,
-        client: &BaseConsumer<OutsideGroup>,
-        (topic, partition): (&str, i32),
-        deadline: Instant,
-        alive: &mut KeepAlive<'_>,
-    ) -> Result<(i64, i64), LogError> {
-        loop {
-            match client.fetch_watermarks(topic, partition, self.timeout().min(SETTLE)) {
-                Ok(edges) => return Ok(edges),
-                Err(source) if Instant::now() >= deadline => {
-                    let doing = format!("asking for the end of `{topic}`, partition {partition}");
-                    return Err(failed(&doing, source));
-                }
-                Err(_) => {
-                    alive.keep()?;
-                    std::thread::sleep(RETRY);
-                }
-            }
-        }
     }
 
     /// Reads all committed records up to the end. The client reports the end of a partition by its
@@ -252,6 +229,31 @@ impl Restorer {
 
 fn timeout(config: &KafkaConfig) -> Duration {
     Duration::from_millis(u64::from(config.restore_timeout_ms))
+}
+
+/// The first offset of a partition and its end as this client sees it: the high watermark, or the
+/// stable end for readers of committed records. Retries until the deadline and calls `meanwhile`,
+/// since a partition has no leader for a moment after its topic was created or its broker left.
+pub(super) fn edges(
+    client: &BaseConsumer<impl ConsumerContext>,
+    (topic, partition): (&str, i32),
+    deadline: Instant,
+    mut meanwhile: impl FnMut() -> Result<(), LogError>,
+) -> Result<(i64, i64), LogError> {
+    loop {
+        let left = deadline.saturating_duration_since(Instant::now()).max(SLICE);
+        match client.fetch_watermarks(topic, partition, left) {
+            Ok(edges) => return Ok(edges),
+            Err(source) if remedy_of(&source).is_some() || Instant::now() >= deadline => {
+                let doing = format!("asking for the ends of `{topic}`, partition {partition}");
+                return Err(failed(&doing, source));
+            }
+            Err(_) => {
+                meanwhile()?;
+                std::thread::sleep(RETRY);
+            }
+        }
+    }
 }
 
 /// The committed offset and its metadata, once no open transaction can change them. The client

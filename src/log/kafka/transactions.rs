@@ -16,6 +16,7 @@ use serde::Serialize;
 use super::super::{LogError, Topic};
 use super::errors::failed;
 use super::membership::Membership;
+use super::restore::edges;
 use super::sweep::{of_turns, sweep};
 use super::topics::{Fit, find};
 use super::{KafkaConfig, REQUEST_TIMEOUT};
@@ -70,9 +71,13 @@ pub fn held_back(config: &KafkaConfig) -> Result<Vec<HeldBack>, LogError> {
         let partitions = find(&all, &config, topic, false)?.map_or(0, |topic| topic.partitions);
         let topic = config.topics.name(topic);
         for partition in 0..partitions {
+            let end = |client: &BaseConsumer<Membership>| -> Result<i64, LogError> {
+                let deadline = Instant::now() + REQUEST_TIMEOUT;
+                Ok(edges(client, (topic, partition), deadline, || Ok(()))?.1)
+            };
             // In this order, since the stable end may only have grown meanwhile.
-            let high_watermark = end(&all, topic, partition)?;
-            let stable_end = end(&committed, topic, partition)?;
+            let high_watermark = end(&all)?;
+            let stable_end = end(&committed)?;
             if stable_end < high_watermark {
                 let since_ms = time_of(&all, topic, partition, stable_end)?;
                 let topic = topic.to_owned();
@@ -108,22 +113,6 @@ pub fn abort(config: &KafkaConfig) -> Result<(), LogError> {
         }
         let fit = Fit { partitions, there, accepted_bytes: None };
         sweep(&config, of_turns(fit), REQUEST_TIMEOUT)
-    }
-}
-
-/// The end of a partition as this client sees it.
-fn end(client: &BaseConsumer<Membership>, topic: &str, partition: i32) -> Result<i64, LogError> {
-    let deadline = Instant::now() + REQUEST_TIMEOUT;
-    loop {
-        match client.fetch_watermarks(topic, partition, REQUEST_TIMEOUT) {
-            Ok((_, end)) => return Ok(end),
-            Err(source) if Instant::now() >= deadline => {
-                let doing = format!("asking for the end of `{topic}`, partition {partition}");
-                return Err(failed(&doing, source));
-            }
-            // A partition may be between two leaders.
-            Err(_) => std::thread::sleep(SLICE),
-        }
     }
 }
 

@@ -1,0 +1,230 @@
+//! Decides by the reader: what it is asked about a turn, and what the response does by its readings.
+
+use std::sync::Arc;
+
+use turnstream_knowledge::language::Lexicon;
+use turnstream_knowledge::phrasings::NearestPhrasings;
+use turnstream_ports::model::reader::{Question, Read, ReadRequest, Reading};
+use turnstream_schemas::{Action, Evidence, Score};
+
+use super::choice::{self, Choice};
+use super::{DecidedResponse, ResponseDecision, intent};
+use crate::flow::{ActionDecision, TurnInFlight};
+use crate::questions::questions;
+
+impl ResponseDecision {
+    /// Returns the reader, if it is asked about a turn.
+    pub(super) fn reader(&self, turn: &TurnInFlight) -> Option<&Arc<Read>> {
+        // The shipped reader knows English.
+        let is_known = turn.context.lexicon().language() == Lexicon::english().language();
+        self.reader.as_ref().filter(|_| is_known)
+    }
+
+    /// Returns the evidence that is read, `times` as much as for one question: the most relevant
+    /// of this kind, each piece with its place in the evidence.
+    pub(super) fn read_evidence<'t>(
+        &self,
+        turn: &'t TurnInFlight,
+        is_read: fn(&Evidence) -> bool,
+        times: usize,
+    ) -> Vec<(usize, &'t Evidence)> {
+        let evidence = turn.evidence.iter().enumerate();
+        let mut found: Vec<(usize, &Evidence)> = evidence.filter(|(_, it)| is_read(it)).collect();
+        found.sort_by(|(_, a), (_, b)| b.relevance.get().total_cmp(&a.relevance.get()));
+        found.truncate(self.config.max_read as usize * times);
+        found
+    }
+
+    /// Returns what the reader is asked about a turn: the rest of it, beside the cells that answer the
+    /// other part; else the whole utterance, and then each of several questions.
+    pub(super) fn requests(&self, turn: &TurnInFlight, rest: Option<&str>) -> Vec<ReadRequest> {
+        let whole = turn.context.question();
+        if let Some(rest) = rest {
+            // The part that the cells answer comes before, as what "it" may mean.
+            let before = whole.utterance.replacen(rest, "", 1);
+            let question =
+                Question { utterance: rest.to_owned(), user_before: Some(before), ..whole };
+            return vec![self.request(turn, question, is_passage, 1)];
+        }
+        let mut requests = vec![self.request(turn, whole.clone(), is_text, 1)];
+        let mut user_before = whole.user_before.clone();
+        for part in parts(&whole.utterance) {
+            let utterance = part.to_owned();
+            let user_before = user_before.replace(utterance.clone());
+            let question = Question { utterance, user_before, ..whole.clone() };
+            requests.push(self.request(turn, question, is_text, READ_OF_PART));
+        }
+        requests
+    }
+
+    fn request(
+        &self,
+        turn: &TurnInFlight,
+        question: Question,
+        is_read: fn(&Evidence) -> bool,
+        times: usize,
+    ) -> ReadRequest {
+        let read = self.read_evidence(turn, is_read, times).into_iter();
+        ReadRequest {
+            question,
+            sections: read.map(|(_, it)| choice::section(it, &turn.taught)).collect(),
+        }
+    }
+
+    /// Decides by the readings of the whole utterance, and of each of several questions.
+    pub(super) fn by_reading(
+        &self,
+        turn: &TurnInFlight,
+        reading: &Reading,
+        parts: &[Reading],
+    ) -> DecidedResponse {
+        if let Some(verdict) = self.handed_over(turn, Some(reading)) {
+            return verdict;
+        }
+        if let Some(verdict) = self.taught(turn).or_else(|| self.of_asked_rows(turn)) {
+            return verdict;
+        }
+        if let Some(verdict) = self.of_asked_cells(turn, Some(reading)) {
+            return verdict;
+        }
+        let answers = f64::from(reading.precision) >= self.config.min_precision;
+        let choice = choice::choose(
+            &self.read_evidence(turn, is_text, 1),
+            reading,
+            turn.context.query(),
+            &turn.taught,
+            self.config.max_sentences as usize,
+        );
+        let is_taught = choice.as_ref().is_some_and(|it| it.is_taught);
+        // A section that answers the utterance as a whole probably answers all of its questions.
+        if let Some((verdict, is_whole)) = self.of_parts(turn, parts)
+            && (is_whole || !answers)
+            && !is_taught
+        {
+            return verdict;
+        }
+        let mut verdict = match choice {
+            Some(Choice { place, sentences, .. }) if answers || is_taught => {
+                let said = choice::said(&turn.evidence[place], &sentences, turn.context.lexicon());
+                let decided = ActionDecision { said, ..ActionDecision::to(Action::Answer) };
+                DecidedResponse { decided: Some(decided), answers: vec![place] }
+            }
+            _ if intent::is_small_talk(turn.context.query(), Some(reading)) => {
+                DecidedResponse::of(ActionDecision::to(Action::Social))
+            }
+            Some(Choice { rivals: Some(rivals), .. }) => {
+                let said = Some(self.texts(turn).ask(&rivals));
+                DecidedResponse::of(ActionDecision { said, ..ActionDecision::to(Action::Ask) })
+            }
+            _ => self.by_facts(turn).unwrap_or_else(|| self.decline(turn)),
+        };
+        if let Some(decided) = &mut verdict.decided {
+            decided.precision = Some(Score::new(reading.precision.into()));
+        }
+        verdict
+    }
+
+    /// Answers several questions, each by itself. Returns also whether every one is answered; `None`
+    /// if none is.
+    fn of_parts(
+        &self,
+        turn: &TurnInFlight,
+        readings: &[Reading],
+    ) -> Option<(DecidedResponse, bool)> {
+        let (config, lexicon) = (&self.config, turn.context.lexicon());
+        let read = self.read_evidence(turn, is_text, READ_OF_PART);
+        // Phrasings were compared with the whole utterance.
+        let untaught = NearestPhrasings::default();
+        let mut chosen: Vec<(usize, Vec<usize>)> = Vec::new();
+        let (mut precision, mut is_whole) = (1.0, true);
+        for (part, reading) in parts(turn.context.query()).into_iter().zip(readings) {
+            let of_part = f64::from(reading.precision);
+            let most = config.max_sentences as usize;
+            let choice = if of_part >= config.min_precision {
+                choice::choose(&read, reading, part, &untaught, most)
+            } else {
+                None
+            };
+            let Some(Choice { place, sentences, .. }) = choice else {
+                is_whole = false;
+                continue;
+            };
+            precision = of_part.min(precision);
+            match chosen.iter_mut().find(|(known, _)| *known == place) {
+                Some((_, said)) => {
+                    said.extend(sentences);
+                    said.sort_unstable();
+                    said.dedup();
+                }
+                None => chosen.push((place, sentences)),
+            }
+        }
+        let (answers, mut said): (Vec<usize>, Vec<String>) = chosen
+            .iter()
+            .filter_map(|(at, chosen)| {
+                Some((*at, choice::said(&turn.evidence[*at], chosen, lexicon)?))
+            })
+            .unzip();
+        answers.first()?;
+        if !is_whole {
+            said.push(self.texts(turn).rest.clone());
+        }
+        let decided = ActionDecision {
+            precision: Some(Score::new(precision)),
+            said: Some(said.join(" ")),
+            ..ActionDecision::to(Action::Answer)
+        };
+        Some((DecidedResponse { decided: Some(decided), answers }, is_whole))
+    }
+
+    /// Answers with the cells that the turn asks for by name, and with what the reader found for the
+    /// rest of the turn.
+    pub(super) fn of_asked_cells(
+        &self,
+        turn: &TurnInFlight,
+        reading: Option<&Reading>,
+    ) -> Option<DecidedResponse> {
+        let (min_precision, lexicon) = (self.config.min_precision, turn.context.lexicon());
+        let (place, cells) = choice::asked_cells(&turn.evidence, min_precision)?;
+        let said = choice::said_of_cells(&turn.evidence[place], cells, lexicon)?;
+        let mut decided = ActionDecision {
+            precision: Some(cells.precision),
+            said: Some(said.clone()),
+            ..ActionDecision::to(Action::Answer)
+        };
+        let mut answers = vec![place];
+        if let Some(rest) = &cells.rest {
+            let reading = reading.filter(|it| f64::from(it.precision) >= min_precision);
+            let most = self.config.max_sentences as usize;
+            let found = reading.and_then(|it| {
+                let read = self.read_evidence(turn, is_passage, 1);
+                let choice = choice::choose(&read, it, rest, &turn.taught, most)?;
+                let evidence = &turn.evidence[choice.place];
+                Some((choice.place, choice::said(evidence, &choice.sentences, lexicon)?))
+            });
+            answers.extend(found.iter().map(|(place, _)| *place));
+            let beside = found.map_or_else(|| self.texts(turn).rest.clone(), |(_, said)| said);
+            decided.said = Some(format!("{said} {beside}"));
+        }
+        Some(DecidedResponse { decided: Some(decided), answers })
+    }
+}
+
+/// How many times `max_read` the reader reads for one of several questions: retrieval searched for
+/// all of them at once.
+const READ_OF_PART: usize = 2;
+
+/// Returns the questions of an utterance that asks several.
+fn parts(utterance: &str) -> Vec<&str> {
+    let found = questions(utterance);
+    if found.len() > 1 { found } else { Vec::new() }
+}
+
+fn is_passage(evidence: &Evidence) -> bool {
+    evidence.document.is_some()
+}
+
+/// Whether a piece of evidence is a passage or a row.
+pub(super) fn is_text(evidence: &Evidence) -> bool {
+    evidence.document.is_some() || evidence.row.is_some()
+}

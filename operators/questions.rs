@@ -6,10 +6,10 @@
 /// Words that ask wherever they stand.
 const WORDS: [&str; 9] =
     ["how", "what", "whats", "what's", "which", "who", "whose", "where", "why"];
-/// Verbs that ask where they stand before their subject.
-const VERBS: [&str; 14] = [
-    "can", "could", "do", "does", "did", "is", "are", "will", "would", "should", "may", "must",
-    "am", "have",
+/// Verbs that ask where they stand before their subject. Not "did": "did that already".
+const VERBS: [&str; 13] = [
+    "can", "could", "do", "does", "is", "are", "will", "would", "should", "may", "must", "am",
+    "have",
 ];
 const SUBJECTS: [&str; 10] = ["i", "we", "you", "it", "they", "he", "she", "there", "that", "this"];
 /// Words that may precede the first word of a question.
@@ -101,6 +101,7 @@ mod tests {
             ("i lost my key and my phone, what do i do", 1),
             ("my parcel says delivered. where is it", 1),
             ("bread and butter, do you sell both", 1),
+            ("ok did that already. how long does it take", 1),
             // Nothing is asked twice.
             ("when do you open? thanks a lot", 1),
             ("how much? and now?", 1),

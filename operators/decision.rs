@@ -271,7 +271,7 @@ impl Decide for ResponseDecision {
         let by_names = if cells.is_some() && rest.is_none() {
             self.of_asked_cells(turn, None)
         } else {
-            self.of_missing_row(turn)
+            self.of_asked_rows(turn).or_else(|| self.of_missing_row(turn))
         };
         if let Some(by_names) = by_names {
             let verdict = self.handed_over(turn, None).or_else(|| self.taught(turn));

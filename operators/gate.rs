@@ -147,6 +147,7 @@ impl StageConfig for GateConfig {
         }
         self.prompted.check(Stage::Gate)?;
         self.search.check()?;
+        self.weights.check()?;
         check_fraction(Stage::Gate, "random_rate", self.random_rate)?;
         check_fraction(Stage::Gate, "threshold", self.threshold)
     }
@@ -183,6 +184,22 @@ pub struct GateWeights {
     pub answered: f64,
     /// The share of the turn that is small talk; negative by default.
     pub small_talk: f64,
+}
+
+impl GateWeights {
+    /// Checks that a score can be computed: TOML has numbers that are none.
+    fn check(&self) -> Result<(), Refused> {
+        let Self { bias, question, request, new_concepts, informativeness, answered, small_talk } =
+            self;
+        let weights =
+            [bias, question, request, new_concepts, informativeness, answered, small_talk];
+        let unfit = weights.into_iter().find(|weight| !weight.is_finite());
+        let range = "finite numbers";
+        let refused = |value: &f64| {
+            Err(Refused::Range { stage: Stage::Gate, key: "weights", value: *value, range })
+        };
+        unfit.map_or(Ok(()), refused)
+    }
 }
 
 impl Default for GateWeights {

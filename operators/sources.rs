@@ -236,6 +236,10 @@ fn check(name: &str, source: &SourceConfig, all: &SourcesConfig) -> Result<(), S
     if kind.describes().is_none() && !source.sentences.is_empty() {
         return wrong("sentences", "only a persona has sentences", "take them out, or change kind");
     }
+    if kind != SourceKind::Graph && source.speak.is_some() {
+        let reason = "only of the graph it is a question whether it is said";
+        return wrong("speak", reason, "take it out, or change kind");
+    }
     Ok(())
 }
 

@@ -81,7 +81,7 @@ impl ResponseDecision {
         if let Some(verdict) = self.handed_over(turn, Some(reading)) {
             return verdict;
         }
-        if let Some(verdict) = self.taught(turn).or_else(|| self.of_asked_rows(turn)) {
+        if let Some(verdict) = self.taught(turn) {
             return verdict;
         }
         if let Some(verdict) = self.of_asked_cells(turn, Some(reading)) {

@@ -493,3 +493,12 @@ fn what_a_gate_reads_later_needs_a_learned_one() {
     let one = GateConfig { after_draft: true, ..learned_config(&[]) };
     assert_eq!(one.check(), Ok(()));
 }
+
+#[test]
+fn weights_that_are_no_numbers_are_refused() {
+    for bias in [f64::NAN, f64::INFINITY] {
+        let weights = GateWeights { bias, ..GateWeights::default() };
+        let refused = GateConfig { weights, ..GateConfig::default() }.check().unwrap_err();
+        assert!(refused.to_string().starts_with("gate.weights"), "{refused}");
+    }
+}

@@ -40,6 +40,7 @@ fn what_is_no_order_is_refused_by_key() {
     let no_file = SourceConfig { file: None, ..source(Table, &[]) };
     let a_file = SourceConfig { file: Some(PathBuf::from("x")), ..source(Documents, &[]) };
     let said = SourceConfig { kind: Documents, ..own.clone() };
+    let spoken = SourceConfig { speak: Some(false), ..source(Documents, &[]) };
     for (of, says) in [
         (vec![("a", source(Documents, &["b"])), ("b", source(BotPersona, &["a"]))], "circle"),
         (vec![("a", source(Table, &["a"]))], "sources.a.depends_on: sources depend on each other"),
@@ -51,6 +52,7 @@ fn what_is_no_order_is_refused_by_key() {
         (vec![("a", no_file)], "sources.a.file: a table needs"),
         (vec![("a", a_file)], "sources.a.file: only a table"),
         (vec![("a", said)], "sources.a.sentences: only a persona"),
+        (vec![("a", spoken)], "sources.a.speak: only of the graph"),
     ] {
         let error = sources(&of).expect_err(says).to_string();
         assert!(error.contains(says), "{error}");

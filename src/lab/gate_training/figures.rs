@@ -2,6 +2,8 @@
 
 use turnstream_models::gate::card::Figures;
 
+use crate::eval::gate::figures::auc;
+
 /// Sorts scores with their labels, highest first.
 fn falling(told: &[(f64, bool)]) -> Vec<(f64, bool)> {
     let mut told = told.to_vec();
@@ -49,30 +51,14 @@ pub fn figures(told: &[(f64, bool)], threshold: f64) -> Figures {
         all += 1.0;
         right += f64::from(u8::from(*positive));
     });
+    let (scores, positive): (Vec<f64>, Vec<bool>) = told.iter().copied().unzip();
     let share = |part: f64, whole: f64| if whole > 0.0 { part / whole } else { 0.0 };
     Figures {
         precision: share(right, all),
         recall: share(right, positives),
         f1: share(2.0 * right, all + positives),
-        auc: area(told),
+        auc: auc(&positive, &scores).unwrap_or(0.5),
     }
-}
-
-/// Returns the probability that a turn that needs knowledge has a higher score than another turn.
-fn area(told: &[(f64, bool)]) -> f64 {
-    let told = falling(told);
-    let (mut above, mut wins, mut at) = (0.0, 0.0, 0);
-    let mut negatives = 0.0;
-    while at < told.len() {
-        let alike = told[at..].iter().take_while(|(score, _)| *score == told[at].0).count();
-        let right = told[at..at + alike].iter().filter(|(_, positive)| *positive).count() as f64;
-        let wrong = alike as f64 - right;
-        wins += wrong * (above + right / 2.0);
-        above += right;
-        negatives += wrong;
-        at += alike;
-    }
-    if above * negatives > 0.0 { wins / (above * negatives) } else { 0.5 }
 }
 
 #[cfg(test)]

@@ -7,7 +7,8 @@
 //! where enough of such answers were right on development data (`min_precision`), where the
 //! utterance names a row and the column, or where table retrieval found the answer to a row
 //! operation (the cheapest, those under an amount). It says the best sentence and those beside it
-//! that answer too; where the utterance asks several questions, it reads each by itself. Where two rows fit about equally well, it asks which one is meant. Otherwise it
+//! that answer too. Where the utterance asks several questions, the reader reads each by itself.
+//! Where two rows fit about equally well, the response asks which one is meant. Otherwise it
 //! declines. The lexical form goes by the relevance of the evidence and by the words of the
 //! utterance; it also decides in a language that the reader does not know.
 //!

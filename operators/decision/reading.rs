@@ -145,6 +145,7 @@ impl ResponseDecision {
             } else {
                 None
             };
+            let choice = choice.filter(|it| !it.sentences.is_empty());
             let Some(Choice { place, sentences, .. }) = choice else {
                 is_whole = false;
                 continue;

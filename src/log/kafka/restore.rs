@@ -232,8 +232,14 @@ fn timeout(config: &KafkaConfig) -> Duration {
 }
 
 /// The first offset of a partition and its end as this client sees it: the high watermark, or the
-/// stable end for readers of committed records. Retries until the deadline and calls `meanwhile`,
-/// since a partition has no leader for a moment after its topic was created or its broker left.
+/// stable end for readers of committed records. Retries until the deadline, since a partition has
+/// no leader for a moment after its topic was created or its broker left, and calls `meanwhile`
+/// between two requests. Each takes at most [`SETTLE`].
+///
+/// # Errors
+///
+/// The error of the last request, or of the first that every attempt would meet; that of
+/// `meanwhile`.
 pub(super) fn edges(
     client: &BaseConsumer<impl ConsumerContext>,
     (topic, partition): (&str, i32),
@@ -241,8 +247,7 @@ pub(super) fn edges(
     mut meanwhile: impl FnMut() -> Result<(), LogError>,
 ) -> Result<(i64, i64), LogError> {
     loop {
-        let left = deadline.saturating_duration_since(Instant::now()).max(SLICE);
-        match client.fetch_watermarks(topic, partition, left) {
+        match client.fetch_watermarks(topic, partition, SETTLE) {
             Ok(edges) => return Ok(edges),
             Err(source) if remedy_of(&source).is_some() || Instant::now() >= deadline => {
                 let doing = format!("asking for the ends of `{topic}`, partition {partition}");

@@ -29,6 +29,7 @@ mod prompted;
 mod reading;
 mod texts;
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use timely::dataflow::StreamVec;
@@ -88,6 +89,7 @@ struct ResponseDecision {
     facts: SpokenFacts,
     knowledge: Knowledge,
     reader: Option<Arc<Read>>,
+    empty_responses: Arc<BTreeSet<String>>,
     prompt: Option<Prompt>,
 }
 
@@ -114,7 +116,8 @@ impl ResponseDecision {
         let prompt = context.prompting.prompt::<DecisionAnswer>(STAGE, config.prompted());
         let (sources, knowledge) = (Arc::clone(&context.sources), context.knowledge.clone());
         let tables = Arc::clone(&context.tables);
-        Self { config, sources, tables, facts, knowledge, reader, prompt }
+        let empty_responses = Arc::clone(&context.empty_responses);
+        Self { config, sources, tables, facts, knowledge, reader, empty_responses, prompt }
     }
 
     /// Hands over, if the utterance calls for it.

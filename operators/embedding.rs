@@ -5,11 +5,13 @@
 //! so that an utterance that was encoded for the previous turn need not be encoded again. It calls
 //! an encoder that takes microseconds in place, and asks any other as a model. Where documents or
 //! tables have vectors by the reader, it also asks the reader for the vector of the question: that
-//! of the utterance, with a share of the two turns before it.
+//! of the utterance, with a share of the two turns before it. A response that neither answers nor asks
+//! anything has no share.
 //!
 //! Key: none. State: none. If it fails and may degrade, the turn goes on without a vector, and
 //! evidence is ranked by words alone. It sees strictly earlier utterances and the turn's own.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use schemars::JsonSchema;
@@ -78,8 +80,8 @@ pub fn embedding<'scope>(
     config: EmbeddingConfig,
     context: &StageContext,
 ) -> Streams<'scope, TurnInFlight> {
-    let StageContext { embed, encoder, questions, .. } = context.clone();
-    let stage = DialogueEmbedding { config, embed, encoder, questions };
+    let StageContext { embed, encoder, questions, empty_responses, .. } = context.clone();
+    let stage = DialogueEmbedding { config, embed, encoder, questions, empty_responses };
     run(turns, stage, &context.runner)
 }
 
@@ -93,6 +95,7 @@ struct DialogueEmbedding {
     /// The reader's vectors, if there are documents or tables to search by them. There is none beside
     /// `embed`.
     questions: Option<Arc<Embed>>,
+    empty_responses: Arc<BTreeSet<String>>,
 }
 
 /// The vectors of a turn.
@@ -126,7 +129,7 @@ impl Decide for DialogueEmbedding {
         // The reader knows English.
         let is_known = turn.context.lexicon().language() == Lexicon::english().language();
         if self.questions.is_some() && is_known {
-            let question = turn.context.question();
+            let question = turn.context.question(&self.empty_responses);
             let texts = std::iter::once(&question.utterance).chain(question.before());
             return Ok(Step::ask(texts.cloned().collect::<Vec<_>>()));
         }

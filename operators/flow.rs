@@ -5,7 +5,7 @@
 //! [`TurnInFlight`], into which each stage writes its decision, and returns to `history` with its
 //! response, or as [`Failed`].
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
@@ -118,8 +118,9 @@ impl TurnContext {
         said.map(|said| &*said.text)
     }
 
-    /// Returns the turn as a question to the reader.
-    pub fn question(&self) -> Question {
+    /// Returns the turn as a question to the reader. A response before it that is one of
+    /// `empty_responses` says nothing of what "it" may mean, and is left out.
+    pub fn question(&self, empty_responses: &BTreeSet<String>) -> Question {
         let earlier = self.dialogue.split_last().map_or(&[][..], |(_, earlier)| earlier);
         let last = |speaker| {
             let said = earlier.iter().rev().find(|said| said.speaker == speaker);
@@ -128,7 +129,7 @@ impl TurnContext {
         Question {
             utterance: self.query().to_owned(),
             user_before: last(Speaker::User),
-            system_before: last(Speaker::System),
+            system_before: last(Speaker::System).filter(|it| !empty_responses.contains(it)),
         }
     }
 

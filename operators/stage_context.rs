@@ -1,5 +1,6 @@
 //! Collects what stages are made from: the graph, the sources, the models and the stage runner.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use turnstream_knowledge::Knowledge;
@@ -46,6 +47,8 @@ pub struct StageContext {
     pub encoder: Option<Arc<dyn Encoder>>,
     /// The reader as an encoder of questions, if documents or tables are searched by its vectors.
     pub questions: Option<Arc<Embed>>,
+    /// The texts of responses that neither answer nor ask anything.
+    pub empty_responses: Arc<BTreeSet<String>>,
     /// The reader of questions and sections, if the decision asks it.
     pub reader: Option<Arc<Read>>,
     /// Ranks facts by meaning, if facts have vectors.

@@ -21,6 +21,7 @@ use turnstream_schemas::{
 };
 
 use crate::awaited::Awaited;
+use crate::decision::DecisionTexts;
 use crate::flow::{Embedded, Epoch, Failed, Recalled, TurnContext, TurnInFlight, Utterance};
 use crate::gate::{GateConfig, decide, find};
 use crate::meaning::FactMeaning;
@@ -222,6 +223,7 @@ pub(crate) fn stage_context(graph: &Arc<Graph>) -> StageContext {
         need_judge: None,
         score: None,
         questions: None,
+        empty_responses: Arc::new(DecisionTexts::default().of_empty_responses()),
         reader: None,
         unified: None,
         consistency: None,

@@ -9,7 +9,7 @@ use turnstream_schemas::{CellsAsked, Column, Evidence, TableRow};
 use crate::tables::{self, subject};
 
 /// The most by which a sentence's logit may be below the best one's for it to be said too.
-const BESIDE: f32 = 1.0;
+const BESIDE: f32 = 1.5;
 /// The most by which the best logits of two rows may differ for the rows to be rivals.
 const RIVALS: f32 = 0.7;
 /// The least cosine of a question and a phrasing at which the two say the same: what staff taught

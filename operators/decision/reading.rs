@@ -38,7 +38,7 @@ impl ResponseDecision {
     /// Returns what the reader is asked about a turn: the rest of it, beside the cells that answer the
     /// other part; else the whole utterance, and then each of several questions.
     pub(super) fn requests(&self, turn: &TurnInFlight, rest: Option<&str>) -> Vec<ReadRequest> {
-        let whole = turn.context.question();
+        let whole = turn.context.question(&self.empty_responses);
         if let Some(rest) = rest {
             // The part that the cells answer comes before, as what "it" may mean.
             let before = whole.utterance.replacen(rest, "", 1);

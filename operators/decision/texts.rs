@@ -1,5 +1,7 @@
 //! The texts of responses that answer nothing, by language.
 
+use std::collections::BTreeSet;
+
 use schemars::JsonSchema;
 use serde::de::Error;
 use serde::{Deserialize, Deserializer, Serialize};
@@ -118,6 +120,15 @@ impl Default for TextsOfLanguage {
 }
 
 impl DecisionTexts {
+    /// Returns the texts of responses that neither answer nor ask anything.
+    pub fn of_empty_responses(&self) -> BTreeSet<String> {
+        let texts = |of: &TextsOfLanguage| {
+            [&of.decline, &of.hand_off, &of.complaint, &of.safety, &of.nothing_found]
+                .map(String::clone)
+        };
+        [texts(&self.en), texts(&self.zh)].into_iter().flatten().collect()
+    }
+
     pub(super) fn check(&self) -> Result<(), Refused> {
         let Self { en, zh } = self;
         for (key, text, placeholder, needs) in [

@@ -62,11 +62,12 @@ fn an_encoder_that_fails_is_gone_without() {
 }
 
 #[test]
-fn a_question_has_a_share_of_the_turns_before_it() {
+fn a_question_has_a_share_of_the_turns_before_it_that_say_something() {
     let graph = graph("sea HasA fish 1");
     let lines = ["u: bread", "s: the sea", "u: sea"];
     for (lines, question) in [
         (&lines[..], Some([1.5, 0.5])),
+        (&["u: bread", "s: no sea", "u: sea"], Some([1.0, 0.5])),
         (&["u: sea"], Some([1.0, 0.0])),
         // The reader knows English.
         (&["u: 海"], None),
@@ -76,7 +77,9 @@ fn a_question_has_a_share_of_the_turns_before_it() {
         let (mut values, faults): (Vec<TurnInFlight>, _) = run_dataflow(vec![turn], move |turns| {
             let questions = Some(Arc::new(CountingElsewhere::default()) as _);
             let encoder: Option<Arc<dyn Encoder>> = Some(Arc::new(Counting));
-            let context = StageContext { questions, encoder, ..stage_context(&graph) };
+            let empty_responses = Arc::new(BTreeSet::from(["no sea".to_owned()]));
+            let context =
+                StageContext { questions, encoder, empty_responses, ..stage_context(&graph) };
             context.runner.awaited.ask(RequestId { partition: 0, generation: 1, offset: 0 });
             embedding(turns, config(), &context)
         });

@@ -259,6 +259,7 @@ impl Dependencies {
             meaning: self.meaning.of_facts(),
             score: self.score.clone(),
             questions: self.questions.clone(),
+            empty_responses: Arc::new(self.config.decision.texts.of_empty_responses()),
             reader: self.reader.clone(),
             unified: self.unified.clone(),
         }

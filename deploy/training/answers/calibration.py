@@ -15,7 +15,7 @@ from .network import Bert, Words
 from .reader import Near, Reader, Texts
 
 # The engine's defaults: sections to read, sentences to say, and the largest logit distance from the best sentence.
-READ, SAID, BESIDE = 4, 3, 1.0
+READ, SAID, BESIDE = 4, 3, 1.5
 # What tells a right answer from a wrong one, by the names of the engine's `Confidence`.
 FEATURES = ("logit", "sentence", "sentences", "words", "before", "nearest", "taught", "is_taught")
 MOST_WORDS = 25

@@ -75,7 +75,7 @@ fn of(turn: &TurnInFlight) -> (Action, Option<HandOffReason>, &str) {
 #[test]
 fn the_sentences_that_answer_are_said() {
     let lines = ["u: I bought boots", "s: Lovely.", "u: and if they are too small?"];
-    let given = reading(&[&[-2.0], &[3.0, 2.5, -1.0]], 0.8);
+    let given = reading(&[&[-2.0], &[3.0, 1.6, 1.4]], 0.8);
     let (turn, asked) = decided_with(&DecisionConfig::default(), &lines, pages(), given);
     let answer = (Action::Answer, None, "You have 14 days. Sale items have 7 days.");
     assert_eq!(of(&turn), answer);

@@ -56,7 +56,7 @@ pub mod similarity;
 
 use chains::ChainsConfig;
 use clusters::ClustersConfig;
-pub use database::{Database, REMEMBERED_TURN_IDS, Remembering};
+pub use database::{Database, Remembering};
 use handover::HandoverConfig;
 use preparation::{
     PreparationConfig, Prepared, Preparing, SummariesConfig, SummariesForm, preparation,

@@ -12,6 +12,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 use crate::handover::Handover;
 use crate::ids::{EntryId, EventTime, EvidenceId, InputId, Scope, Score, TurnId, UserId};
 use crate::model::ModelUsed;
+use crate::remembered::RememberedTurns;
 use crate::turn::Extra;
 
 /// A piece of evidence as a history entry keeps it: p_i of the triple (q_i, p_i, r_i).
@@ -311,8 +312,12 @@ pub struct ScopeRecord {
     pub last_applied_offset: i64,
     /// Latest event time seen in the scope: the "now" of recency.
     pub latest_event_time: EventTime,
-    /// The ids of the last turns that ended as a response or a recorded turn, oldest first, at most 256.
-    /// They survive eviction.
+    /// The last turns that ended as a response or a recorded turn, at most 256. They survive
+    /// eviction.
+    #[serde(default, skip_serializing_if = "RememberedTurns::is_empty")]
+    pub remembered_turns: RememberedTurns,
+    /// The ids of the last turns as older records keep them, oldest first, before those of
+    /// `remembered_turns`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub recent_turn_ids: Vec<TurnId>,
     /// The last change of hands; absent if the engine always held the scope.

@@ -41,6 +41,7 @@ pub mod partial;
 pub mod plan;
 pub mod published;
 pub mod refinement;
+pub mod remembered;
 pub mod response;
 pub mod stages;
 pub mod text;
@@ -78,6 +79,7 @@ pub use outcome::{DeadLetter, Header, Outcome, Recorded, RecordedReason};
 pub use partial::PartialResponse;
 pub use plan::{Plan, SourceKind};
 pub use refinement::{RefinementRound, ScoredEvidence};
+pub use remembered::RememberedTurns;
 pub use response::{
     Action, BriefResponse, Confidence, ConfidenceKind, GateDecision, KnowledgeState, Response,
 };

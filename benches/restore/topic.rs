@@ -74,7 +74,7 @@ fn record(number: usize, entry: Option<usize>) -> Output {
             schema_version: SCHEMA_VERSION,
             last_applied_offset: offset(ENTRIES_EACH - 1),
             latest_event_time: EventTime(1_700_000_000_000),
-            recent_turn_ids: (0..ENTRIES_EACH).map(turn_id).collect(),
+            remembered_turns: (0..ENTRIES_EACH).map(turn_id).collect::<Vec<_>>().iter().collect(),
             turns: ENTRIES_EACH as u64,
             evictions: 0,
             ..ScopeRecord::default()

@@ -41,12 +41,21 @@ pom_sum() {
   cksum <"$here/pom.xml"
 }
 
+# Dies without a fit Java. Sets class_archive, the classes that a node loads as this Java keeps them, and class_args: with
+# them a JVM starts in half the time. fetch makes the archive; without it a JVM starts as ever.
 need_java() {
   local version
   command -v "$java" >/dev/null || die "no java found; deploy/packages installs one"
-  version=$("$java" -version 2>&1 | sed -n 's/.* version "\([0-9]*\).*/\1/p' | head -n 1)
-  ((${version:-0} >= 17)) || die "Kafka $kafka_version needs Java 17 or newer, this is ${version:-unknown} ($java)"
+  version=$("$java" -version 2>&1 | sed -n 's/.* version "\([^"]*\)".*/\1/p' | head -n 1)
+  ((${version%%.*} >= 17)) || die "Kafka $kafka_version needs Java 17 or newer, this is ${version:-unknown} ($java)"
+  class_archive=$kafka_home/classes-$version.jsa
+  class_args=()
+  if [[ -f $class_archive ]]; then
+    class_args=("-XX:SharedArchiveFile=$class_archive" "${quiet_classes[@]}")
+  fi
 }
+# Jars of another date make an archive useless, which is nothing to tell the user of a console consumer.
+quiet_classes=(-Xlog:cds=off -Xlog:cds+dynamic=off)
 
 need_kafka() {
   need_java
@@ -56,7 +65,7 @@ need_kafka() {
 # Sets the arguments of a short-lived JVM: small, one compiler tier, quiet
 # shellcheck disable=SC2034 # the scripts that source this read it
 tool_jvm() {
-  tool_args=(-Xmx256m -XX:+UseSerialGC -XX:TieredStopAtLevel=1
+  tool_args=(-Xmx256m -XX:+UseSerialGC -XX:TieredStopAtLevel=1 "${class_args[@]}"
     "-Dlog4j2.configurationFile=$here/log4j2.properties" -cp "$kafka_home/*")
 }
 

@@ -168,7 +168,7 @@ launch() {
       ((fd > 2 && fd != 255)) && eval "exec $fd>&-"
     done
     cd "$1"
-    exec setsid "$java" -Xms128m -Xmx512m -XX:+UseSerialGC -XX:+ExitOnOutOfMemoryError \
+    exec setsid "$java" -Xms128m -Xmx512m -XX:+UseSerialGC -XX:+ExitOnOutOfMemoryError "${class_args[@]}" \
       -Djava.awt.headless=true "-Djava.io.tmpdir=$1/tmp" \
       -Dturnstream.level=INFO "-Dlog4j2.configurationFile=$here/log4j2.properties" \
       -cp "$kafka_home/*" kafka.Kafka "$1/server.properties"

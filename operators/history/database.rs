@@ -1,7 +1,7 @@
 //! The history of one scope as a dynamic database (DH-RAG): entries, their clusters and chains,
 //! recall, update, eviction, and the ids of the scope's last turns.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use rustc_hash::FxHashSet;
@@ -34,9 +34,6 @@ mod later;
 
 pub use forget::Update;
 
-/// How many turn ids a scope remembers; they survive eviction.
-pub const REMEMBERED_TURN_IDS: usize = 256;
-
 /// An entry with its signature.
 #[derive(Clone, Debug)]
 struct Held {
@@ -62,7 +59,6 @@ pub struct Database {
     clusters: Clusters,
     chains: Chains,
     record: ScopeRecord,
-    remembered: VecDeque<TurnId>,
     /// The offset of the last input that was applied; `None` before the first.
     applied: Option<i64>,
     /// Whether the cache holds anything of the scope.
@@ -90,7 +86,10 @@ impl Database {
             }
             None => {
                 self.record = serde_json::from_slice(&record.value)?;
-                self.remembered = std::mem::take(&mut self.record.recent_turn_ids).into();
+                // As an older version wrote them: from here on they are remembered as others.
+                for turn_id in std::mem::take(&mut self.record.recent_turn_ids) {
+                    self.record.remembered_turns.push(&turn_id);
+                }
                 self.applied = Some(self.record.last_applied_offset);
             }
         }
@@ -141,16 +140,13 @@ impl Database {
 
     /// Whether one of the last 256 turns that ended as a response or a recorded turn has this id.
     pub fn remembers(&self, turn_id: &TurnId) -> bool {
-        self.remembered.iter().rev().any(|remembered| remembered == turn_id)
+        self.record.remembered_turns.contains(turn_id)
     }
 
     /// Remembers the id of a turn that ended as a response or a recorded turn.
-    pub fn remember(&mut self, turn_id: TurnId) {
+    pub fn remember(&mut self, turn_id: &TurnId) {
         self.record.turns += 1;
-        if self.remembered.len() == REMEMBERED_TURN_IDS {
-            self.remembered.pop_front();
-        }
-        self.remembered.push_back(turn_id);
+        self.record.remembered_turns.push(turn_id);
     }
 
     /// Notes that an input was applied, whatever its outcome.
@@ -418,7 +414,6 @@ impl Database {
     fn whole_record(&self) -> ScopeRecord {
         let mut record = self.record.clone();
         record.schema_version = SCHEMA_VERSION;
-        record.recent_turn_ids = self.remembered.iter().cloned().collect();
         (record.categories, record.next_cluster) = self.clusters.records();
         (record.chains, record.next_chain) = self.chains.records();
         record

@@ -198,7 +198,7 @@ impl Sequence {
         input: &'i WaitingInput,
         rules: &Rules,
     ) -> Result<(Outcome, Vec<HistoryChange>), &'i ArrivedTurn> {
-        if self.database.remembers(input.turn_id()) {
+        if input.repeats(&self.database) {
             let reason = RecordedReason::DuplicateOf(input.turn_id().clone());
             return Ok((input.recorded(reason, Vec::new()), Vec::new()));
         }
@@ -210,7 +210,7 @@ impl Sequence {
             (Speaker::User, _) => self.hold(turn, rules).ok_or(turn),
             (Speaker::System, Some(response)) => {
                 self.database.see_time(turn.event_time);
-                self.database.remember(turn.turn_id.clone());
+                self.database.remember(&turn.turn_id);
                 Ok((recorded(turn, RecordedReason::Echo(response), Vec::new()), Vec::new()))
             }
             (Speaker::System, None) => Ok(self.record_agent(turn, rules)),
@@ -220,7 +220,7 @@ impl Sequence {
     /// Records an agent's turn: it completes the latest entry that lacks a response, or makes a new one.
     fn record_agent(&mut self, turn: &ArrivedTurn, rules: &Rules) -> (Outcome, Vec<HistoryChange>) {
         self.database.see_time(turn.event_time);
-        self.database.remember(turn.turn_id.clone());
+        self.database.remember(&turn.turn_id);
         let (mut changes, mut evicted) = (Vec::new(), Vec::new());
         if rules.source.keeps_logged() {
             let words = &turn.turn.text;
@@ -254,7 +254,7 @@ impl Sequence {
         of_agent
             && rules.on_agent_reply == OnAgentReply::Supersede
             && (self.asked.is_some() || !self.fragments.is_empty())
-            && !self.database.remembers(input.turn_id())
+            && !input.repeats(&self.database)
             && !self.in_flight().any(|turn_id| turn_id == input.turn_id())
     }
 
@@ -292,7 +292,7 @@ impl Sequence {
         rules: &Rules,
     ) -> (Outcome, Vec<HistoryChange>) {
         self.database.see_time(turn.event_time);
-        self.database.remember(turn.turn_id.clone());
+        self.database.remember(&turn.turn_id);
         let entry = unanswered(turn, Some(&turn.turn.text));
         let (changes, evicted) = self.insert(entry, &turn.turn.text, rules);
         let reason = RecordedReason::SupersededBy(agent.clone());
@@ -372,7 +372,7 @@ impl Sequence {
         drafted: TurnInFlight,
         rules: &Rules,
     ) -> (Outcome, Vec<HistoryChange>) {
-        self.database.remember(turn.turn_id.clone());
+        self.database.remember(&turn.turn_id);
         let used = drafted.evidence.iter().filter(|evidence| evidence.selected);
         let passages =
             used.map(|evidence| Passage { id: evidence.id.clone(), text: evidence.text.clone() });

@@ -3,10 +3,10 @@
 use std::sync::atomic::{AtomicI64, Ordering};
 
 use turnstream_knowledge::KnowledgeVersion;
-use turnstream_ports::cache::{CacheChange, MemoryCache};
+use turnstream_ports::cache::{CacheChange, Cached, MemoryCache};
 use turnstream_schemas::{
     Directive, DirectiveKind, EventTime, FaultKind, HistoryChange, InputId, Outcome, RecalledVia,
-    RecordedReason, RequestId, Response, Scope, ScopeKind, Speaker, Turn, TurnId,
+    RecordedReason, RememberedTurns, RequestId, Response, Scope, ScopeKind, Speaker, Turn, TurnId,
 };
 
 use super::preparation::Unprepared;
@@ -249,7 +249,7 @@ fn remembered_turn_ids_survive_eviction_and_are_bounded() {
     let mut rules = rules();
     rules.config.max_entries = 1;
     let mut talk = Talk::new(rules);
-    for number in 0..=REMEMBERED_TURN_IDS {
+    for number in 0..=RememberedTurns::MOST {
         talk.say(Speaker::User, "hm", |turn| turn.turn_id = TurnId(format!("t{number}")));
         talk.answer(number, "ok");
     }
@@ -258,6 +258,34 @@ fn remembered_turn_ids_survive_eviction_and_are_bounded() {
     assert_eq!(talk.asked.len(), before, "t1 is among the last 256");
     talk.say(Speaker::User, "hm", |turn| turn.turn_id = TurnId::from("t0"));
     assert_eq!(talk.asked.len(), before + 1, "t0 is not any more");
+}
+
+#[test]
+fn turns_of_an_older_record_stay_remembered() {
+    let mut database = Database::default();
+    let older = r#"{"schema_version":1,"last_applied_offset":2,"latest_event_time":0,
+        "recent_turn_ids":["a","b"],"turns":2,"evictions":0}"#;
+    let older = Cached { entry: None, value: older.as_bytes().to_vec() };
+    database.restore(&older, &Similarity::by_words()).expect("a record");
+    database.remember(&"c".into());
+    let said = ["a", "b", "c"].map(TurnId::from);
+    assert!(said.iter().all(|turn_id| database.remembers(turn_id)));
+    let change = database.record(&Scope::new(None, "c"));
+    let HistoryChange::Scope { record, .. } = change else { panic!("{change:?}") };
+    assert_eq!(record.remembered_turns, said.iter().collect());
+    assert_eq!(record.recent_turn_ids, []);
+}
+
+/// An imported history remembers names that belong to other turns here.
+#[test]
+fn a_turn_without_an_id_repeats_none() {
+    let mut talk = Talk::new(rules());
+    talk.say(Speaker::User, "of another log", |turn| turn.turn_id = TurnId::from("0-2"));
+    talk.answer(0, "one");
+    talk.user("without an id");
+    talk.answer(1, "two");
+    talk.say(Speaker::User, "sent again", |turn| turn.turn_id = TurnId::from("0-2"));
+    assert_eq!(talk.outcomes(), "[1:one] [2:two] [3:duplicate_of]");
 }
 
 #[test]

@@ -14,6 +14,9 @@ use tempfile::TempDir;
 /// on a small machine.
 static BROKERS: RwLock<()> = RwLock::new(());
 
+/// What a broker that lives for seconds would compile a second time pays for nobody.
+const OF_SHORT_LIFE: &str = "-XX:TieredStopAtLevel=1";
+
 /// The right to run brokers.
 enum BrokerLease {
     /// Beside others.
@@ -93,6 +96,7 @@ impl Broker {
         let stops = Afterwards::run(&stop);
         let mut start = script("start");
         start.arg("--data").arg(data.path()).args(["--port", "0"]).args(options);
+        start.env("JDK_JAVA_OPTIONS", OF_SHORT_LIFE);
         let said = said(&start.output().expect("deploy/kafka/start runs"), "deploy/kafka/start");
         let bootstrap = said.lines().find_map(|line| line.strip_prefix("bootstrap="));
         let bootstrap = bootstrap.expect("deploy/kafka/start prints bootstrap=").to_owned();

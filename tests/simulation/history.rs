@@ -45,6 +45,8 @@ pub(crate) struct History {
     chains: Chains,
     /// The signature of each entry, by offset, which comparisons use.
     texts: BTreeMap<i64, Signature>,
+    /// The ids of the last 256 turns that ended as a response or a recorded turn.
+    last: Vec<TurnId>,
     /// The ids of all turns so far.
     seen: BTreeSet<String>,
     /// The words of the fragments so far of an utterance whose last one is still to come.
@@ -64,7 +66,7 @@ impl History {
         config: &Config,
     ) {
         let max_entries = config.history.max_entries;
-        let repeats = self.record.recent_turn_ids.iter().any(|id| id.as_str() == said.turn_id);
+        let repeats = self.last.iter().any(|id| id.as_str() == said.turn_id);
         let duplicate = RecordedReason::DuplicateOf(TurnId(said.turn_id.clone()));
         let reason = match outcome {
             Outcome::Recorded(recorded) => Some(&recorded.reason),
@@ -175,10 +177,10 @@ impl History {
     fn remember(&mut self, said: &Said) {
         self.record.schema_version = SCHEMA_VERSION;
         self.record.turns += 1;
-        self.record.recent_turn_ids.push(TurnId(said.turn_id.clone()));
-        if self.record.recent_turn_ids.len() > 256 {
-            self.record.recent_turn_ids.remove(0);
-        }
+        self.last.push(TurnId(said.turn_id.clone()));
+        let gone = self.last.len().saturating_sub(256);
+        self.last.drain(..gone);
+        self.record.remembered_turns = self.last.iter().collect();
     }
 
     fn holder(&self) -> Holder {

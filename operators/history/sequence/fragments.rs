@@ -104,7 +104,7 @@ impl Sequence {
             && rules.fragmenting.goes_on(last.event_time, turn.event_time)
             && self.fragments.len() < MOST_FRAGMENTS
             && bytes + turn.turn.text.len() <= rules.fragmenting.max_text_bytes
-            && !self.database.remembers(&turn.turn_id)
+            && !input.repeats(&self.database)
             && !self.fragments.iter().any(|of| of.turn_id == turn.turn_id)
     }
 
@@ -152,7 +152,7 @@ impl Sequence {
         let end = |fragment: Box<ArrivedTurn>| {
             let outcome = match failed {
                 None => {
-                    self.database.remember(fragment.turn_id.clone());
+                    self.database.remember(&fragment.turn_id);
                     let reason = RecordedReason::MergedInto(last.turn_id.clone());
                     recorded(&fragment, reason, Vec::new())
                 }

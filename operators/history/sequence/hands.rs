@@ -22,7 +22,7 @@ impl Sequence {
         input: &WaitingInput,
         rules: &Rules,
     ) -> (Outcome, Vec<HistoryChange>) {
-        self.database.remember(input.turn_id().clone());
+        self.database.remember(input.turn_id());
         let (mut evicted, mut changes) = Default::default();
         let reason = match kind {
             DirectiveKind::Forget => {
@@ -67,7 +67,7 @@ impl Sequence {
             return None;
         }
         self.database.see_time(turn.event_time);
-        self.database.remember(turn.turn_id.clone());
+        self.database.remember(&turn.turn_id);
         let entry = unanswered(turn, Some(&turn.turn.text));
         let (changes, evicted) = self.insert(entry, &turn.turn.text, rules);
         Some((recorded(turn, RecordedReason::Held, evicted), changes))

@@ -9,6 +9,7 @@ use turnstream_schemas::{
 
 use super::ending::recorded;
 use crate::flow::Original;
+use crate::history::Database;
 use crate::ingest::{ArrivedDirective, ArrivedTurn};
 
 /// An input of a scope that waits for its turn.
@@ -42,6 +43,17 @@ impl WaitingInput {
             Self::Turn(turn) => &turn.turn_id,
             Self::Directive(directive) => &directive.turn_id,
         }
+    }
+
+    /// Whether one of the scope's remembered turns has the id that the input's sender gave it. An
+    /// input without an id is named by its place in the log, which is its own: a history that was
+    /// imported may remember such a name from another log.
+    pub(super) fn repeats(&self, database: &Database) -> bool {
+        let input = match self {
+            Self::Turn(turn) => &turn.input,
+            Self::Directive(directive) => &directive.input,
+        };
+        database.remembers(self.turn_id()) && *self.turn_id() != input.turn_id()
     }
 
     pub(super) fn original(&self) -> &Arc<Original> {

@@ -93,7 +93,7 @@ fn the_scope_keeps_what_it_goes_on_by() {
     let after = talk.record();
     let expected = ScopeRecord {
         last_applied_offset: 2,
-        recent_turn_ids: vec!["0-1".into(), "0-2".into()],
+        remembered_turns: [&"0-1".into(), &"0-2".into()].into_iter().collect(),
         turns: 2,
         evictions: 1,
         evictions_by_reason: EvictionCounts { forget: 1, ..EvictionCounts::default() },

@@ -50,7 +50,7 @@ pub fn rebased(
         let now = EntryId { partition, offset };
         HistoryChange::Entry { key: key(Some(now)), entry: Box::new(moved(entry, *id, now)) }
     });
-    let record = Box::new(record(kept, &to, (partition, applied)));
+    let record = Box::new(record(kept, &to, applied));
     Ok(entries.chain([HistoryChange::Scope { key: key(None), record }]).collect())
 }
 
@@ -64,11 +64,7 @@ fn moved(entry: &HistoryEntry, from: EntryId, to: EntryId) -> HistoryEntry {
     entry
 }
 
-fn record(
-    kept: &Kept,
-    to: &BTreeMap<EntryId, i64>,
-    (partition, applied): (i32, i64),
-) -> ScopeRecord {
+fn record(kept: &Kept, to: &BTreeMap<EntryId, i64>, applied: i64) -> ScopeRecord {
     let by_offset: BTreeMap<i64, i64> = to.iter().map(|(id, to)| (id.offset, *to)).collect();
     // Clusters keep no place for entries that are gone.
     let entries = |of: &[i64]| of.iter().filter_map(|at| by_offset.get(at).copied()).collect();
@@ -94,33 +90,8 @@ fn record(
         schema_version: SCHEMA_VERSION,
         last_applied_offset: applied,
         latest_event_time: seen.fold(record.latest_event_time, Ord::max),
-        recent_turn_ids: recent_turn_ids(kept, to, partition),
         categories: record.categories.iter().filter_map(category).collect(),
         chains: record.chains.iter().filter_map(chain).collect(),
         ..record.clone()
     }
-}
-
-/// The remembered turn ids. Ids that are coordinates of the old log would make turns of the new one
-/// duplicates. They move with their entries, or are dropped if the entry is gone.
-fn recent_turn_ids(kept: &Kept, to: &BTreeMap<EntryId, i64>, partition: i32) -> Vec<TurnId> {
-    let of_log = kept.entries.keys().next().map(|id| id.partition);
-    let last = kept.record.last_applied_offset;
-    let now = |id: &TurnId| {
-        let coordinates = coordinates(id).filter(|at| {
-            of_log.is_none_or(|partition| at.partition == partition) && at.offset <= last
-        });
-        match coordinates {
-            None => Some(id.clone()),
-            Some(at) => Some(TurnId(EntryId { partition, offset: *to.get(&at)? }.to_string())),
-        }
-    };
-    kept.record.recent_turn_ids.iter().filter_map(now).collect()
-}
-
-/// The coordinates that name a turn without an id.
-fn coordinates(id: &TurnId) -> Option<EntryId> {
-    let (partition, offset) = id.as_str().split_once('-')?;
-    let at = EntryId { partition: partition.parse().ok()?, offset: offset.parse().ok()? };
-    (at.to_string() == id.as_str()).then_some(at)
 }

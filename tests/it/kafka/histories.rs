@@ -10,8 +10,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde::Deserialize;
 use turnstream_schemas::{
-    Action, EntryKey, Evicted, HandoverReason, HistoryEntry, RecalledVia, RecordedReason, Response,
-    ScopeRecord,
+    Action, EntryKey, Evicted, HandoverReason, HistoryEntry, RecalledVia, RecordedReason,
+    RememberedTurns, Response, ScopeRecord, TurnId,
 };
 
 use super::hands::{ConversationsTopic, Hands};
@@ -87,7 +87,7 @@ struct Entry {
 #[derive(Clone, Debug, Default, PartialEq)]
 struct History {
     entries: BTreeMap<Place, Entry>,
-    turn_ids: Vec<String>,
+    remembered_turns: RememberedTurns,
     turns: u64,
     evictions: u64,
     latest_event_time: i64,
@@ -271,7 +271,7 @@ impl History {
             },
             Outcome::DeadLetter => unreachable!("dead letters are in no scope"),
         }
-        self.turn_ids.push(id.clone());
+        self.remembered_turns.push(&TurnId(id.clone()));
         self.turns += 1;
         if said.kind != Kind::Turn {
             return;
@@ -409,7 +409,7 @@ impl Changelog {
                     history.evictions = record.evictions;
                     history.hands = Hands::last_of(&record);
                     history.latest_event_time = record.latest_event_time.millis();
-                    history.turn_ids = record.recent_turn_ids.into_iter().map(|id| id.0).collect();
+                    history.remembered_turns = record.remembered_turns;
                 }
                 Some(id) => {
                     let place = (id.partition, id.offset);

@@ -51,7 +51,8 @@ pub struct HistoryEntry {
     pub response_turn_id: Option<TurnId>,
     /// Event time of the query, or of the agent's turn if there is no query.
     pub event_time: EventTime,
-    /// An encoder's vector of query and response as one text, if one is configured.
+    /// An encoder's vector of query and response as one text, if the configured encoder is one that is
+    /// waited for. A static table's vectors are computed when the history is loaded.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub vector: Option<EntryVector>,
     /// The importance of the entry, 0..=1, computed when the entry was made or completed; absent if
@@ -63,8 +64,8 @@ pub struct HistoryEntry {
     pub extra: Extra,
 }
 
-/// The vector of a history entry, rounded to whole numbers, so that computations after a restart equal
-/// those before it to the last bit.
+/// The vector of a history entry, rounded to whole numbers, so that computations after a restart
+/// equal those before it to the last bit.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct EntryVector {
     /// Name and fingerprint of the encoder, as `name/hexadecimal`. Vectors of different encoders are

@@ -20,12 +20,12 @@ use super::clusters::Clusters;
 use super::eviction::{Weighted, evict};
 use super::hierarchy::best_passage;
 use super::importance::importance;
-use super::likeness::Signature;
+use super::likeness::{Signature, Terms};
 use super::recall::{FoundEntry, SearchedEntries, find};
 use super::recency::recency;
 use super::reconstruction::reconstruct;
 use super::relevance::{EntryStatistics, Relevance};
-use super::similarity::Similarity;
+use super::similarity::{Similarity, said};
 use crate::flow::{Recalled, Reconstructed, Utterance};
 
 mod forget;
@@ -304,7 +304,6 @@ impl Database {
         rules: &Remembering<'_>,
     ) -> Update {
         let (config, id) = (rules.config, entry.input.entry_id());
-        entry.vector = rules.similarity.vector_of(&entry);
         self.leave(id.offset);
         entry.importance = self.worth(&entry, rules);
         let mut changes = vec![changed(scope, &entry)];
@@ -390,7 +389,8 @@ impl Database {
         let (at, mut entry, before) = (*at, (*held.entry).clone(), held.text.clone());
         entry.response = Some(response.to_owned());
         entry.response_turn_id = Some(turn_id.clone());
-        entry.vector = rules.similarity.vector_of(&entry);
+        // A vector that is made elsewhere comes with the next turn.
+        entry.vector = None;
         self.statistics.remove(&before.terms);
         entry.importance = self.worth(&entry, rules);
         let held = self.entries.get_mut(&at)?;
@@ -451,8 +451,8 @@ impl Database {
     /// the weight.
     fn worth(&self, entry: &HistoryEntry, rules: &Remembering<'_>) -> Option<Score> {
         (rules.config.importance_share > 0.0).then(|| {
-            let text = rules.similarity.of_entry(entry);
-            Score::new(importance(entry, &text.terms, &self.statistics))
+            let terms = Terms::of(said(entry));
+            Score::new(importance(entry, &terms, &self.statistics))
         })
     }
 

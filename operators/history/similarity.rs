@@ -52,24 +52,20 @@ impl Similarity {
     }
 
     /// Makes the signature of an entry: query and response as one text, with the vector that the
-    /// entry keeps, if that is of this encoder.
+    /// entry keeps, if that is of this encoder, or that the encoder gives at once.
     pub fn of_entry(&self, entry: &HistoryEntry) -> Signature {
         let kept = entry.vector.as_ref().filter(|_| self.has_vector(entry));
-        let vector = kept.map(|kept| Vector::rounded(Arc::clone(&kept.numbers.0)));
-        let said = [entry.query.as_deref(), entry.response.as_deref()];
-        Signature::of(said.into_iter().flatten()).with(vector)
+        let vector = match kept {
+            Some(kept) => Some(Vector::rounded(Arc::clone(&kept.numbers.0))),
+            None => text_of(entry).and_then(|text| self.vector(&text)),
+        };
+        Signature::of(said(entry)).with(vector)
     }
 
     /// Whether an entry keeps a vector of this encoder.
     pub fn has_vector(&self, entry: &HistoryEntry) -> bool {
         let vectors = self.0.as_ref().zip(entry.vector.as_ref());
         vectors.is_some_and(|(meaning, kept)| *kept.encoder == *meaning.identity)
-    }
-
-    /// Makes the vector for an entry to keep; `None` if it comes later, or the encoder knows
-    /// nothing in it.
-    pub fn vector_of(&self, entry: &HistoryEntry) -> Option<EntryVector> {
-        self.kept(&self.vector(&text_of(entry)?)?)
     }
 
     /// Converts a vector of this encoder to the form that entries keep.
@@ -90,6 +86,11 @@ impl Similarity {
 /// Returns an encoder's name and fingerprint, as entries keep them.
 fn identity(name: &str, fingerprint: u64) -> Arc<str> {
     format!("{name}/{fingerprint:016x}").into()
+}
+
+/// Returns what was said in an entry: its query, then its response.
+pub(super) fn said(entry: &HistoryEntry) -> impl Iterator<Item = &str> {
+    [entry.query.as_deref(), entry.response.as_deref()].into_iter().flatten()
 }
 
 /// Returns the text that an entry's vector is made from: query and response together.

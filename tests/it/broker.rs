@@ -14,7 +14,7 @@ use tempfile::TempDir;
 /// on a small machine.
 static BROKERS: RwLock<()> = RwLock::new(());
 
-/// What a broker that lives for seconds would compile a second time pays for nobody.
+/// A broker that lives for a minute need not be compiled twice.
 const OF_SHORT_LIFE: &str = "-XX:TieredStopAtLevel=1";
 
 /// The right to run brokers.

@@ -19,6 +19,7 @@ use crate::awaited::Awaited;
 use crate::flow::{Draft, Failed, Original, TurnContext, TurnInFlight};
 use crate::ingest::{ArrivedDirective, ArrivedTurn};
 use crate::stage::Observer;
+use crate::testing::Counting;
 use crate::timers::Timers;
 
 /// A cache that can be made to fail.
@@ -77,6 +78,9 @@ struct Worker {
     changes: Vec<HistoryChange>,
 }
 
+/// What is said, turn after turn: the encoder knows nothing in the second text.
+const SAID: [&str; 3] = ["my parcel is at sea", "the cat sleeps", "is the bread at sea"];
+
 fn config(idle_after_seconds: u64, max_scopes_in_memory: usize) -> HistoryConfig {
     let max_entries = 3;
     HistoryConfig {
@@ -90,7 +94,7 @@ fn config(idle_after_seconds: u64, max_scopes_in_memory: usize) -> HistoryConfig
 impl Worker {
     fn new(config: HistoryConfig) -> Self {
         let rules = Rules {
-            similarity: Similarity::by_words(),
+            similarity: Similarity::by_meaning(Arc::new(Counting)),
             observer: Observer::none(),
             config,
             on_agent_reply: OnAgentReply::Supersede,
@@ -136,7 +140,7 @@ impl Worker {
         for step in steps {
             match step {
                 HistoryStep::Ask(context) => self.asked.push(context),
-                HistoryStep::Prepare(_) => unreachable!("histories are compared by words"),
+                HistoryStep::Prepare(_) => unreachable!("the encoder answers at once"),
                 HistoryStep::Pause(_) => unreachable!("every turn is an utterance"),
                 HistoryStep::Finish(finished) => {
                     let outcomes = finished.outcomes.iter().map(|(outcome, _)| outcome);
@@ -152,8 +156,7 @@ impl Worker {
         self.next_offset += 1;
         let input = InputId { topic: "turns".to_owned(), partition: 0, offset };
         let conversation = format!("c{scope}");
-        let text = ["my parcel is late", "the cat sleeps", "is the parcel here"];
-        let turn = Turn::new(&conversation, speaker, text[offset as usize % 3]);
+        let turn = Turn::new(&conversation, speaker, SAID[offset as usize % SAID.len()]);
         let mut arrived = ArrivedTurn {
             request: RequestId { partition: 0, generation: self.generation, offset },
             scope: Scope::new(None, &conversation),
@@ -365,6 +368,22 @@ fn scopes_leave_after_their_time_and_whoever_is_busy_stays() {
     assert_eq!(worker.scopes.in_memory(), 0);
     worker.user(0);
     assert_eq!(worker.asked[0].recalled.len(), 1, "and comes back");
+}
+
+#[test]
+fn vectors_that_are_made_at_once_are_not_written() {
+    let mut worker = Worker::new(config(0, 100));
+    worker.exchange(0);
+    let has_vector = |worker: &Worker| {
+        let database = worker.scopes.sequences().next().unwrap().database();
+        database.text_of(0).unwrap().vector.is_some()
+    };
+    assert!(has_vector(&worker));
+    let written = |record: Vec<u8>| String::from_utf8(record).unwrap().contains("vector");
+    assert!(!worker.folded().into_values().any(written));
+    worker.pass(0);
+    worker.user(0);
+    assert!(has_vector(&worker), "made again");
 }
 
 #[test]

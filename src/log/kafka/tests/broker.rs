@@ -4,49 +4,39 @@ use std::ffi::OsStr;
 use std::path::Path;
 use std::process::Command;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use rdkafka::admin::{NewTopic, TopicReplication};
 
 use super::*;
 
-/// Lets one test with a broker run at a time: on a few cores, two brokers starve each other until
-/// sessions expire.
-static ALONE: Mutex<()> = Mutex::new(());
-
 /// A broker. If the test started it, it stops when this value is dropped.
 pub(super) struct Broker {
     pub(super) bootstrap: String,
     pub(super) data: Option<tempfile::TempDir>,
-    _alone: MutexGuard<'static, ()>,
 }
 
 const SCRIPTS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../deploy/kafka");
 
 /// Runs a script. Returns its output, or its error output.
 fn run(script: &str, arguments: &[&OsStr]) -> Result<String, String> {
-    let done = Command::new(Path::new(SCRIPTS).join(script)).args(arguments).output();
+    let mut script = Command::new(Path::new(SCRIPTS).join(script));
+    // A broker that lives for a minute need not be compiled twice.
+    let done = script.env("JDK_JAVA_OPTIONS", "-XX:TieredStopAtLevel=1").args(arguments).output();
     let done = done.map_err(|error| error.to_string())?;
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
     if done.status.success() { Ok(text(&done.stdout)) } else { Err(text(&done.stderr)) }
 }
 
-/// Recovers from poisoning, so that one failed test does not fail the next.
-fn alone() -> MutexGuard<'static, ()> {
-    ALONE.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 impl Broker {
     pub(super) fn start() -> Option<Self> {
         if let Ok(bootstrap) = std::env::var("TURNSTREAM_TEST_KAFKA") {
-            return Some(Self { bootstrap, data: None, _alone: alone() });
+            return Some(Self { bootstrap, data: None });
         }
         Self::start_ours()
     }
 
     /// Starts a broker that the test may crash.
     pub(super) fn start_ours() -> Option<Self> {
-        let alone = alone();
         let data = tempfile::tempdir().unwrap();
         let words =
             [OsStr::new("--data"), data.path().as_os_str(), OsStr::new("--port"), "0".as_ref()];
@@ -54,11 +44,7 @@ impl Broker {
         match started {
             Ok(said) => {
                 let bootstrap = said.lines().find_map(|line| line.strip_prefix("bootstrap="));
-                Some(Self {
-                    bootstrap: bootstrap.unwrap().to_owned(),
-                    data: Some(data),
-                    _alone: alone,
-                })
+                Some(Self { bootstrap: bootstrap.unwrap().to_owned(), data: Some(data) })
             }
             Err(why) if std::env::var_os("CI").is_none() => {
                 eprintln!(

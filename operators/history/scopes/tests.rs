@@ -78,13 +78,9 @@ struct Worker {
     changes: Vec<HistoryChange>,
 }
 
-/// What is said, turn after turn: the encoder knows nothing in the second text.
-const SAID: [&str; 3] = ["my parcel is at sea", "the cat sleeps", "is the bread at sea"];
-
 fn config(idle_after_seconds: u64, max_scopes_in_memory: usize) -> HistoryConfig {
-    let max_entries = 3;
     HistoryConfig {
-        max_entries,
+        max_entries: 3,
         idle_after_seconds,
         max_scopes_in_memory,
         ..HistoryConfig::default()
@@ -156,7 +152,8 @@ impl Worker {
         self.next_offset += 1;
         let input = InputId { topic: "turns".to_owned(), partition: 0, offset };
         let conversation = format!("c{scope}");
-        let turn = Turn::new(&conversation, speaker, SAID[offset as usize % SAID.len()]);
+        let text = ["my parcel is at sea", "the cat sleeps", "is the bread at sea"];
+        let turn = Turn::new(&conversation, speaker, text[offset as usize % 3]);
         let mut arrived = ArrivedTurn {
             request: RequestId { partition: 0, generation: self.generation, offset },
             scope: Scope::new(None, &conversation),

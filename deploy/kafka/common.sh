@@ -44,10 +44,11 @@ pom_sum() {
 # Dies without a fit Java. Sets class_archive, the classes that a node loads as this Java keeps them, and class_args: with
 # them a JVM starts in half the time. fetch makes the archive; without it a JVM starts as ever.
 need_java() {
-  local version
+  local version major
   command -v "$java" >/dev/null || die "no java found; deploy/packages installs one"
   version=$("$java" -version 2>&1 | sed -n 's/.* version "\([^"]*\)".*/\1/p' | head -n 1)
-  ((${version%%.*} >= 17)) || die "Kafka $kafka_version needs Java 17 or newer, this is ${version:-unknown} ($java)"
+  major=${version%%[^0-9]*}
+  ((${major:-0} >= 17)) || die "Kafka $kafka_version needs Java 17 or newer, this is ${version:-unknown} ($java)"
   class_archive=$kafka_home/classes-$version.jsa
   class_args=()
   if [[ -f $class_archive ]]; then

@@ -317,7 +317,7 @@ pub struct ScopeRecord {
     /// eviction.
     #[serde(default, skip_serializing_if = "RememberedTurns::is_empty")]
     pub remembered_turns: RememberedTurns,
-    /// The ids of the last turns as older records keep them, oldest first, before those of
+    /// The ids of the last turns as older records keep them, oldest first, in place of
     /// `remembered_turns`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub recent_turn_ids: Vec<TurnId>,

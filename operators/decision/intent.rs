@@ -87,6 +87,11 @@ mod tests {
         for (said, reason) in [
             ("Can I talk to someone, please?", Some(HandOffReason::Asked)),
             ("我要转人工", Some(HandOffReason::Asked)),
+            ("机器人听不懂，让你们同事来一下", Some(HandOffReason::Asked)),
+            ("你们的人只会敷衍，我问了好几次", Some(HandOffReason::Complaint)),
+            ("我妈在店里晕倒了，叫不醒", Some(HandOffReason::Safety)),
+            ("送货前会打电话给我吗", None),
+            ("这款有跳楼价吗，带不带报警器", None),
             ("This is the third time it broke!", Some(HandOffReason::Complaint)),
             ("There is a gas leak, I want to speak to a human", Some(HandOffReason::Safety)),
             ("Do you sell gas cookers?", None),

@@ -4,6 +4,7 @@ import com.fasterxml.jackson.databind.node.ArrayNode;
 import com.fasterxml.jackson.databind.node.ObjectNode;
 import java.io.IOException;
 import java.io.UncheckedIOException;
+import java.time.Duration;
 import java.util.Properties;
 import org.apache.kafka.common.serialization.Serdes;
 import org.apache.kafka.streams.KafkaStreams;
@@ -47,6 +48,8 @@ class Streams {
             Runtime.getRuntime().halt(1);
             return null;
         });
+        var leaving = new KafkaStreams.CloseOptions().leaveGroup(true).timeout(Duration.ofSeconds(30));
+        Runtime.getRuntime().addShutdownHook(new Thread(() -> streams.close(leaving)));
         streams.start();
     }
 

@@ -38,13 +38,12 @@ impl Contender {
         }
     }
 
-    /// Returns the topics of ours that it writes to, without the prefix, each with its records for
-    /// a turn. The changelog of Kafka Streams has a name of its own; our history has an entry and
-    /// its scope's record.
+    /// Returns the topics that it writes to, without the prefix, each with its records for
+    /// a turn. Our history has an entry and its scope's record.
     pub(crate) fn topics(self) -> &'static [(&'static str, usize)] {
         match self {
             Bare => &[("responses", 1), ("history", 1)],
-            Streams => &[("responses", 1)],
+            Streams => &[("responses", 1), ("-latest-changelog", 1)],
             ClosedRecency | Closed | AsShipped => {
                 &[("responses", 1), ("traces", 1), ("history", 2)]
             }
@@ -75,7 +74,7 @@ impl Contender {
                 let mut command = Command::new("java");
                 command.arg("-Xmx1g").arg("-cp").arg(site.jars.join("*"));
                 command.arg(Path::new(HERE).join("Streams.java")).arg(site.bootstrap).arg(prefix);
-                command.arg(turns).arg(format!("{prefix}responses")).arg(site.folder.join(prefix));
+                command.arg(turns).arg(format!("{prefix}responses")).arg(site.state(prefix));
                 command
             }
             ClosedRecency | Closed | AsShipped => {
@@ -88,7 +87,7 @@ impl Contender {
                      group_id = {prefix:?}\ntransactional_id = {prefix:?}\n[log.kafka.topics]\n\
                      turns = {turns:?}\n{names}dead_letters = \"{prefix}dead-letters\"\n",
                     self.config(),
-                    site.folder,
+                    site.state(prefix),
                     site.bootstrap,
                 );
                 std::fs::write(&path, text).expect("a configuration");
@@ -111,6 +110,13 @@ pub(crate) struct Site<'a> {
     pub(crate) jars: PathBuf,
     /// A folder for configurations and state.
     pub(crate) folder: &'a Path,
+}
+
+impl Site<'_> {
+    /// Returns the folder of a contender's local state.
+    pub(crate) fn state(&self, prefix: &str) -> PathBuf {
+        self.folder.join(prefix)
+    }
 }
 
 /// Copies the jars of Kafka Streams beside the build, once. Prints a warning and returns `None` if

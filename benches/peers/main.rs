@@ -5,6 +5,7 @@
 //! ```sh
 //! cargo bench --bench peers                       # turns that wait on the topic, three rounds
 //! cargo bench --bench peers -- latency            # 500 turns a second
+//! cargo bench --bench peers -- restore            # start again without local state
 //! cargo bench --bench peers -- streams closed     # these contenders alone
 //! PEERS_ROUNDS=1 PEERS_TURNS=20000 cargo bench --bench peers
 //! ```
@@ -12,11 +13,15 @@
 //! Contenders alternate within a round, so that other load of the machine affects all of them. A
 //! rate is over the last nine tenths of the turns, from the first that is visible to a reader of
 //! committed records to the last; the processor time is that of the contender's process alone.
+//! `restore` stops a contender that has answered all turns, removes its local state, lets another
+//! turn wait on each partition and starts it again: what counts is the time until these have their
+//! responses, with everything that the start of a process takes.
 //! Figures are in docs/measurements/speed.md. Asserts only that every turn has its response.
 
 #![allow(clippy::print_stdout)] // The benchmark prints its numbers.
 
 use std::collections::HashMap;
+use std::process::{Child, Command};
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
@@ -52,10 +57,15 @@ fn main() {
     }
     let wanted: Vec<String> =
         std::env::args().skip(1).filter(|argument| !argument.starts_with("--")).collect();
-    let is_latency = wanted.iter().any(|name| name == "latency");
+    let [is_latency, is_restore] =
+        ["latency", "restore"].map(|it| wanted.iter().any(|name| name == it));
     let named: Vec<Contender> =
         Contender::ALL.into_iter().filter(|of| wanted.iter().any(|it| it == of.name())).collect();
     let mut contenders = if named.is_empty() { Contender::ALL.to_vec() } else { named };
+    if is_restore {
+        // It keeps its state nowhere that another process would find.
+        contenders.retain(|of| *of != Contender::Bare);
+    }
     let Some(broker) = Broker::start_or_skip("peers") else { return };
     let jars = jars();
     contenders.retain(|of| *of != Contender::Streams || jars.is_some());
@@ -69,6 +79,7 @@ fn main() {
         (0..turns).for_each(|at| sender.send("turns", at, turns / LENGTH));
         sender.0.flush(Duration::from_secs(60)).expect("delivered");
     }
+    let mut waiting = turns;
     let mut runs: HashMap<&str, Vec<Run>> = HashMap::new();
     for round in 1..=number("PEERS_ROUNDS", 3) {
         for contender in &contenders {
@@ -76,6 +87,8 @@ fn main() {
             broker.create_topics(&prefix, PARTITIONS);
             let run = if is_latency {
                 at_rate(&site, *contender, &prefix)
+            } else if is_restore {
+                restored(&site, *contender, &prefix, &mut waiting)
             } else {
                 waiting(&site, *contender, &prefix, turns)
             };
@@ -97,6 +110,8 @@ fn main() {
             peak_mib: median(|run| run.peak_mib),
             p50_ms: median(|run| run.p50_ms),
             p99_ms: median(|run| run.p99_ms),
+            restored_seconds: median(|run| run.restored_seconds),
+            restored_cpu_seconds: median(|run| run.restored_cpu_seconds),
             bytes: figures[0].bytes.clone(),
         };
         println!("  {:15} {}", contender.name(), of_all.line());
@@ -113,19 +128,31 @@ struct Run {
     peak_mib: f64,
     p50_ms: f64,
     p99_ms: f64,
+    /// From the start of a process without local state until every partition has a response.
+    restored_seconds: f64,
+    /// Processor time until then.
+    restored_cpu_seconds: f64,
     /// Bytes of keys and values for each turn, by topic, before compression.
     bytes: Vec<(&'static str, f64)>,
 }
 
 impl Run {
     fn line(&self) -> String {
-        let Self { rate, per_cpu_second, peak_mib, p50_ms, p99_ms, bytes } = self;
-        let mut line =
-            format!("{rate:7.0} turns/s  {per_cpu_second:7.0} a CPU second  {peak_mib:5.0} MiB");
+        let Self { rate, per_cpu_second, peak_mib, p50_ms, p99_ms, .. } = self;
+        let mut line = format!("{peak_mib:5.0} MiB");
+        if *rate > 0.0 {
+            line += &format!("  {rate:7.0} turns/s  {per_cpu_second:7.0} a CPU second");
+        }
+        if self.restored_seconds > 0.0 {
+            let Self { restored_seconds, restored_cpu_seconds, .. } = self;
+            line += &format!(
+                "  all answer after {restored_seconds:.1} s, {restored_cpu_seconds:.1} CPU s"
+            );
+        }
         if *p99_ms > 0.0 {
             line += &format!("  p50 {p50_ms:.1} ms, p99 {p99_ms:.1} ms");
         }
-        for (topic, bytes) in bytes {
+        for (topic, bytes) in &self.bytes {
             line += &format!("  {topic} {bytes:.0} B");
         }
         line
@@ -147,17 +174,59 @@ fn waiting(site: &Site<'_>, contender: Contender, prefix: &str, turns: usize) ->
     let counted = (turns - turns / 10) as f64;
     process.kill().expect("it is running");
     process.wait().expect("it ended");
-    let bytes = contender.topics().iter().map(|(topic, records)| {
-        let name = format!("{prefix}{topic}");
-        (*topic, bytes_of(site.bootstrap, &name, turns / 10) * *records as f64)
-    });
     Run {
         rate: counted / took.as_secs_f64(),
         per_cpu_second: counted / (now_used - used).max(0.01),
         peak_mib,
-        bytes: bytes.collect(),
+        bytes: sizes(site, contender, prefix, turns),
         ..Run::default()
     }
+}
+
+/// Measures how soon a contender that has answered all that waits serves again without its local
+/// state. Adds a turn of each partition to those that wait.
+fn restored(site: &Site<'_>, contender: Contender, prefix: &str, waiting: &mut usize) -> Run {
+    let watch = Watch::begin(site.bootstrap, &format!("{prefix}responses"), PARTITIONS);
+    let mut process = contender.start(site, prefix, "turns");
+    watch.take(*waiting, |_, _, _| {});
+    terminate(&mut process);
+    std::fs::remove_dir_all(site.state(prefix)).expect("its local state");
+    let sender = Sender::new(site.bootstrap);
+    for partition in 0..PARTITIONS {
+        sender.send_to("turns", Some(partition), *waiting + partition as usize, *waiting);
+    }
+    sender.0.flush(Duration::from_secs(60)).expect("delivered");
+    *waiting += PARTITIONS as usize;
+
+    let begun = Instant::now();
+    let mut process = contender.start(site, prefix, "turns");
+    watch.take(PARTITIONS as usize, |_, _, _| {});
+    let restored_seconds = begun.elapsed().as_secs_f64();
+    let (restored_cpu_seconds, peak_mib) = usage(process.id());
+    terminate(&mut process);
+    let bytes = sizes(site, contender, prefix, *waiting);
+    Run { restored_seconds, restored_cpu_seconds, peak_mib, bytes, ..Run::default() }
+}
+
+/// Lets a process end in its own way, so that it leaves the group.
+fn terminate(process: &mut Child) {
+    let sent = Command::new("kill").arg(process.id().to_string()).status();
+    assert!(sent.expect("kill runs").success());
+    process.wait().expect("it ended");
+}
+
+/// Returns the bytes that a contender has written for each of `turns` turns, by topic.
+fn sizes(
+    site: &Site<'_>,
+    contender: Contender,
+    prefix: &str,
+    turns: usize,
+) -> Vec<(&'static str, f64)> {
+    let of = |(topic, records): &(&'static str, usize)| {
+        let name = format!("{prefix}{topic}");
+        (*topic, bytes_of(site.bootstrap, &name, turns / 10) * *records as f64)
+    };
+    contender.topics().iter().map(of).collect()
 }
 
 /// Returns the mean bytes of key and value of a topic's first records.
@@ -204,7 +273,7 @@ fn at_rate(site: &Site<'_>, contender: Contender, prefix: &str) -> Run {
         peak_mib,
         p50_ms: at(50),
         p99_ms: at(99),
-        bytes: Vec::new(),
+        ..Run::default()
     }
 }
 
@@ -223,6 +292,11 @@ impl Sender {
 
     /// Sends a turn; `conversations` conversations speak in rotation.
     fn send(&self, topic: &str, at: usize, conversations: usize) {
+        self.send_to(topic, None, at, conversations);
+    }
+
+    /// Sends a turn to a partition, instead of the one of its conversation.
+    fn send_to(&self, topic: &str, partition: Option<i32>, at: usize, conversations: usize) {
         let conversation = format!("conversation-{:05}", at % conversations);
         let text = TEXTS.with(|texts| texts[(at / conversations + at) % texts.len()].clone());
         let turn = serde_json::json!({
@@ -230,6 +304,7 @@ impl Sender {
         });
         let turn = turn.to_string();
         let mut record = BaseRecord::to(topic).key(&conversation).payload(&turn);
+        record.partition = partition;
         while let Err((_, back)) = self.0.send(record) {
             record = back;
             self.0.poll(Duration::from_millis(5));

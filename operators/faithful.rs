@@ -18,16 +18,16 @@ use turnstream_knowledge::terms::terms;
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Unfaithful {
     /// It was cut, or repeats itself, or is empty.
-    #[error("it does not come to an end")]
+    #[error("the response is empty, cut off or repeats itself")]
     Unfinished,
     /// A number that occurs neither in the evidence nor in the dialogue.
-    #[error("the number {0} is from nowhere")]
+    #[error("the number {0} is neither in the evidence nor in the dialogue")]
     Number(String),
     /// A column that was asked for and whose value is missing.
-    #[error("{0} was asked for and is not said")]
+    #[error("the response leaves out {0}, which the user asked for")]
     Missing(String),
     /// A value with the words of another column.
-    #[error("{value} is said as {said_as}, and is {is}")]
+    #[error("the response gives {value} as {said_as}, but it is {is}")]
     Slot {
         /// The value.
         value: String,
@@ -37,7 +37,7 @@ pub enum Unfaithful {
         is: String,
     },
     /// A column of yes or no that is affirmed where it is no, or denied where it is yes.
-    #[error("{0} is said the wrong way round")]
+    #[error("the response contradicts the row about {0}")]
     Polarity(String),
 }
 

@@ -338,7 +338,7 @@ fn paired(
     let knowledge: Vec<String> =
         persona.knowledge.iter().map(|evidence| evidence.text.clone()).collect();
     if vectors.is_some_and(|vectors| vectors.len() != asked + knowledge.len()) {
-        let reason = "the encoder gave another number of vectors than of texts";
+        let reason = "the encoder returned a different number of vectors than texts";
         return Err(Fault::new(STAGE, FaultKind::Error, reason));
     }
     let vectors = vectors.map(|vectors| vectors.split_at(asked));
@@ -383,7 +383,7 @@ pub fn search(
     let by_meaning = match (config.form, query.embedding.zip(vectors)) {
         (SearchForm::Bm25, _) | (SearchForm::Fusion, None) => None,
         (_, Some((_, vectors))) if vectors.len() != sentences.len() => {
-            return Err(fault("the encoder gave another number of vectors than of sentences"));
+            return Err(fault("the encoder returned a different number of vectors than sentences"));
         }
         (_, Some((embedded, vectors))) => {
             let scores = vectors.iter().map(|vector| likeness_in_meaning(embedded, vector, config));

@@ -223,7 +223,7 @@ impl Decide for EvidenceRelevance {
                 };
                 let answers: Vec<UnifiedAnswer> = answer.of(STAGE)?;
                 let scores: Option<Vec<f64>> = answers.into_iter().map(relevance).collect();
-                scores.ok_or_else(|| unreadable("an answer is no relevance"))?
+                scores.ok_or_else(|| unreadable("the model's answer is not a relevance"))?
             }
             RelevanceJudge::Encoder(_) => {
                 let (slope, offset) =

@@ -204,7 +204,7 @@ impl Decide for SourcePlanning {
             Some(UnifiedAnswer::Plan { kinds, .. }) => {
                 Ok(Step::decided(self.of_kinds(turn, kinds)))
             }
-            _ => Err(Fault::new(STAGE, FaultKind::Unfit, "the answer is no plan")),
+            _ => Err(Fault::new(STAGE, FaultKind::Unfit, "the model's answer is not a plan")),
         }
     }
 

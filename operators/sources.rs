@@ -113,15 +113,16 @@ impl Sources {
                 .map(|(name, _)| name)
                 .collect();
             if let [_, second, ..] = of_kind[..] {
-                let reason = format!("there is a source of kind {} already", kind.name());
-                return Err(SourcesError::new(second, "kind", reason, "take one of them out"));
+                let reason =
+                    format!("another source has the kind {}, which only one may have", kind.name());
+                return Err(SourcesError::new(second, "kind", reason, "remove one of them"));
             }
         }
         let mut of_turns = config
             .iter()
             .filter(|(_, source)| source.kind.describes().is_some() && source.sentences.is_empty());
         if let Some((second, _)) = of_turns.nth(1) {
-            let reason = "another persona is made of the sentences that turns bring already";
+            let reason = "another persona already uses the sentences that come with turns";
             let remedy = "give one of the two its own sentences";
             return Err(SourcesError::new(second, "sentences", reason, remedy));
         }
@@ -215,11 +216,7 @@ fn check(name: &str, source: &SourceConfig, all: &SourcesConfig) -> Result<(), S
     let wrong = |key, reason: &str, remedy| Err(SourcesError::new(name, key, reason, remedy));
     let kind = source.kind;
     if kind == SourceKind::Graph && !source.depends_on.is_empty() {
-        return wrong(
-            "depends_on",
-            "a graph is asked for what the dialogue demands and depends on no source",
-            "take it out",
-        );
+        return wrong("depends_on", "a graph cannot depend on other sources", "remove it");
     }
     if source.depends_on.iter().any(|other| !all.contains_key(other)) {
         return wrong("depends_on", "no source has one of these names", "add it under [sources]");
@@ -230,15 +227,15 @@ fn check(name: &str, source: &SourceConfig, all: &SourcesConfig) -> Result<(), S
         }
         (SourceKind::Table, Some(_)) | (_, None) => {}
         (_, Some(_)) => {
-            return wrong("file", "only a table has a file", "take it out, or change kind");
+            return wrong("file", "only a table has a file", "remove it, or change kind");
         }
     }
     if kind.describes().is_none() && !source.sentences.is_empty() {
-        return wrong("sentences", "only a persona has sentences", "take them out, or change kind");
+        return wrong("sentences", "only a persona has sentences", "remove them, or change kind");
     }
     if kind != SourceKind::Graph && source.speak.is_some() {
-        let reason = "only of the graph it is a question whether it is said";
-        return wrong("speak", reason, "take it out, or change kind");
+        let reason = "only a graph has this setting";
+        return wrong("speak", reason, "remove it, or change kind");
     }
     Ok(())
 }

@@ -228,7 +228,7 @@ impl<D> Step<D> {
 
 /// Makes the fault for an answer that reaches a stage without a model.
 pub(crate) fn nobody_was_asked(stage: Stage) -> Fault {
-    Fault::new(stage, FaultKind::Error, "an answer came to a stage that asks nobody")
+    Fault::new(stage, FaultKind::Error, "the stage got an answer, but has no model to ask")
 }
 
 /// Why a stage does not decide about a turn. A failed stage also gets the question that it asked.

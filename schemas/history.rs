@@ -91,7 +91,7 @@ impl<'de> Deserialize<'de> for RoundedVector {
         let text = String::deserialize(deserializer)?;
         let bytes = BASE64.decode(text).map_err(de::Error::custom)?;
         if bytes.len() % 2 != 0 {
-            return Err(de::Error::custom("an odd number of bytes is no vector of 16-bit numbers"));
+            return Err(de::Error::custom("an odd number of bytes cannot hold 16-bit numbers"));
         }
         let numbers = bytes.chunks_exact(2).map(|pair| i16::from_le_bytes([pair[0], pair[1]]));
         Ok(Self(numbers.collect()))

@@ -253,7 +253,7 @@ impl<'de> Deserialize<'de> for EventTime {
             fn visit_u64<E: de::Error>(self, value: u64) -> Result<EventTime, E> {
                 i64::try_from(value)
                     .map(EventTime)
-                    .map_err(|_| E::custom(format!("{value} milliseconds is beyond any calendar")))
+                    .map_err(|_| E::custom(format!("{value} milliseconds is out of range")))
             }
 
             fn visit_str<E: de::Error>(self, text: &str) -> Result<EventTime, E> {

@@ -85,7 +85,7 @@ fn a_language_model_judges_by_number() {
 }
 
 #[test]
-fn off_and_with_nothing_to_judge_nobody_is_asked() {
+fn no_model_is_asked_when_off_or_with_nothing_to_judge() {
     let nobody = |means| asking(means, |_| panic!("nobody is asked"));
     let (found, _) = judged(&ConsistencyConfig::default(), drafted(TEXT), nobody);
     assert_eq!(found, [None; 3]);

@@ -39,7 +39,7 @@ impl Prompted for ResponseDecision {
         }
         let unfit = |reason: String| Err(Fault::new(STAGE, FaultKind::Unfit, reason));
         if !is_prose(&reply) {
-            return unfit("the reply is no prose".to_owned());
+            return unfit("the reply is not prose".to_owned());
         }
         let shown = self.shown(turn);
         let texts = shown.iter().map(|(_, it)| line(0, it));
@@ -57,7 +57,7 @@ impl Prompted for ResponseDecision {
             }
         }
         if action == Action::Answer && answers.is_empty() {
-            return unfit("the answer rests on no evidence".to_owned());
+            return unfit("the answer cites no evidence".to_owned());
         }
         let reply = Some(reply.trim().to_owned());
         let decided = ActionDecision { said: reply, ..ActionDecision::to(action) };

@@ -224,7 +224,7 @@ fn rows_that_answer_what_is_asked_of_several_are_said() {
 }
 
 #[test]
-fn a_row_is_said_by_its_name_and_of_two_alike_one_is_asked_for() {
+fn a_row_is_said_by_its_name_and_the_user_chooses_between_two_alike() {
     let cells: &[f32] = &[-5.0, -5.0, 2.0];
     let rows = || vec![row("Oslo lamp", "£49"), row("Oslo desk", "£80")];
     let turn = decided(&["u: how much?"], rows(), reading(&[cells, &[-5.0, -5.0, 0.0]], 0.9));

@@ -54,7 +54,7 @@ fn what_says_nothing_has_no_vector() {
 }
 
 #[test]
-fn an_encoder_that_fails_is_gone_without() {
+fn a_turn_goes_on_without_an_encoder_that_fails() {
     for turn in embedded(&["u: an error at sea"]) {
         assert_eq!(turn.embedding, None);
         assert_eq!(turn.progress.without(), [Stage::Embedding]);

@@ -337,7 +337,7 @@ fn by_default_no_turn_is_kept_from_documents_and_tables() {
 }
 
 #[test]
-fn by_source_the_gate_opens_where_anybody_who_is_asked_sees_a_need() {
+fn by_source_the_gate_opens_if_any_judge_sees_a_need() {
     let config = GateConfig { form: GateForm::BySource, ..learned_config(&["words"]) };
     let turns: [&[&str]; 4] = [
         // The rules and the model, the rules alone, the model alone, neither.

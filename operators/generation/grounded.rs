@@ -31,29 +31,29 @@ const DENIED: [&str; 2] = ["no", "nope"];
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Ungrounded {
     /// A word that is neither in the row nor a plain one.
-    #[error("the word {0} is from nowhere")]
+    #[error("the row does not contain the word {0}")]
     Word(String),
     /// A yes or no at the beginning that answers no column of yes or no, or answers it wrongly.
-    #[error("{0:?} answers what the row does not say")]
+    #[error("the row does not support the answer {0:?}")]
     Answer(String),
     /// A value that is denied, or a column of yes or no that is said the wrong way round.
-    #[error("{0} is said the wrong way round")]
+    #[error("the response contradicts the row about {0}")]
     Denied(String),
     /// A value whose column neither the user nor its clause names.
-    #[error("what {0} is of is not said")]
+    #[error("neither the user nor the response names the column of {0}")]
     Unnamed(String),
     /// A value that is said to own the row's subject, instead of the reverse.
-    #[error("the row is said to be of {0}, and not the other way round")]
+    #[error("the response says that {0} has the row's subject, not the reverse")]
     Reversed(String),
     /// The response has neither a value that is new to the user nor a column of yes or no.
-    #[error("it says nothing of the row")]
+    #[error("the response says nothing about the row")]
     Nothing,
     /// A value that occurs twice, or a word of the model's own that occurs twice in a clause.
-    #[error("`{0}` is said twice")]
+    #[error("the response repeats `{0}`")]
     Twice(String),
     /// The row's subject, if the user said only a part of its name and the response does not name
     /// it.
-    #[error("that it is of {0} is not said")]
+    #[error("the response does not name {0} in full")]
     Subject(String),
 }
 

@@ -65,7 +65,7 @@ pub(super) fn read(
 ) -> Result<Option<Draft>, Fault> {
     let answers: Vec<UnifiedAnswer> = answer.of(STAGE)?;
     let Some(UnifiedAnswer::Response(drafts)) = answers.into_iter().next() else {
-        return Err(Fault::new(STAGE, FaultKind::Unfit, "the answer is no response"));
+        return Err(Fault::new(STAGE, FaultKind::Unfit, "the model's answer is not a response"));
     };
     let Some(row) = leading_row(turn) else { return Ok(None) };
     let context = &turn.context;

@@ -22,16 +22,16 @@ pub(super) enum NotProse {
     #[error("the answer says nothing")]
     Empty,
     /// It has a control character, or one that changes the direction of writing.
-    #[error("the answer has a character that steers what shows it, U+{0:04X}")]
+    #[error("the answer has a control character, U+{0:04X}")]
     Steering(u32),
     /// It is `true`, `null` or the like, and nothing else.
-    #[error("the answer is a value of a program and no sentence")]
+    #[error("the answer is a literal such as `true` or `null`, not a sentence")]
     Literal,
     /// It is JSON, or has some, whole or broken.
-    #[error("the answer is JSON, or has some in it, where plain sentences are asked for")]
+    #[error("the answer is or contains JSON; it must be plain sentences")]
     Json,
     /// It has two attempts at one answer.
-    #[error("the answer begins a second time in its midst: it was broken off and begun again")]
+    #[error("the answer breaks off and starts again halfway")]
     BegunTwice,
 }
 
@@ -125,7 +125,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_people_may_be_told_is_fit() {
+    fn prose_is_accepted() {
         for said in [
             "Green tea is calming.",
             "True, the sun is a star.",
@@ -148,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn what_nobody_may_be_told_is_not() {
+    fn what_is_not_prose_is_refused() {
         let twice = "You can find it in the park. You can find it in the park by the lake.";
         let cut = "You can find it in the paYou can find it in the park.";
         for (said, unfit) in [

@@ -158,8 +158,8 @@ impl Database {
         if let Some(last) = self.applied.filter(|last| *last >= offset) {
             panic!(
                 "scope {scope}: the input at offset {offset} came after the one at {last}, which \
-                 its history holds already; if the group's offsets were set back, or the topic of \
-                 turns was made anew, set the offsets past the last input or begin with an empty \
+                 its history holds already; if the group's offsets were reset, or the topic of \
+                 turns was recreated, set the offsets past the last input or start with an empty \
                  history topic"
             );
         }

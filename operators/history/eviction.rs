@@ -100,7 +100,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_too_old_leaves_first_and_takes_nobodys_place() {
+    fn expired_entries_leave_first_and_do_not_use_capacity() {
         let weights = [0.1, 0.9, 0.5, 0.2];
         let entries = (0_i64..).zip(weights);
         let entries: Vec<Weighted> = entries

@@ -22,19 +22,19 @@ pub(super) enum Refusal {
     #[error("schema_version 0 does not exist; the first version is 1")]
     NoVersion,
     #[error(
-        "it names nothing that it is about; give it a `conversation_id`, or a `user_id` where \
-         turns.scope is \"user\""
+        "the record names neither a conversation nor a user; give it a `conversation_id`, or a \
+         `user_id` where turns.scope is \"user\""
     )]
     AboutNothing,
     #[error(
-        "turns.scope = \"conversation\": what a user said lies in the histories of many \
-         conversations; send one such record for each of them, with its `conversation_id` (to \
-         forget, `turnstream history forget --user` does so)"
+        "turns.scope = \"conversation\": each conversation of a user has its own history; send one \
+         such record for each of them, with its `conversation_id` (to forget, `turnstream history \
+         forget --user` does so)"
     )]
     UserOfConversations,
     #[error(
-        "turns.scope = \"user\": a user has one history of all conversations, in which none can \
-         be told apart; for all of it, send `user_id` without `conversation_id`"
+        "turns.scope = \"user\": a user has one history, which does not tell conversations apart; \
+         for all of it, send `user_id` without `conversation_id`"
     )]
     ConversationOfUser,
     #[error("`{0}` is empty; leave it out or give it a value")]
@@ -51,9 +51,9 @@ pub(super) enum Refusal {
     )]
     Skewed { seconds: u64, limit: u64 },
     #[error(
-        "the turn lies on partition {found}, and its key belongs on partition {expected} of \
-         {partitions} by turns.partitioner = \"{}\"; have every client that writes turns place \
-         keys in the same way, or set turns.partitioner to how they do it", partitioner.name()
+        "the turn is on partition {found}, but turns.partitioner = \"{}\" places its key on \
+         partition {expected} of {partitions}; make every client that writes turns use this \
+         partitioner, or set turns.partitioner to the one that they use", partitioner.name()
     )]
     Misplaced { found: i32, expected: i32, partitions: i32, partitioner: Partitioner },
 }

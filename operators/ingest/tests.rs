@@ -41,7 +41,7 @@ fn bad_input_is_refused_with_its_reason() {
             br#"{"kind":"sing","conversation_id":"c","speaker":"user","text":"x"}"#.to_vec(),
             "unknown variant `sing`",
         ),
-        (br#"{"kind":"forget"}"#.to_vec(), "names nothing that it is about"),
+        (br#"{"kind":"forget"}"#.to_vec(), "names neither a conversation nor a user"),
         (
             br#"{"kind":"forget","user_id":"u"}"#.to_vec(),
             "send one such record for each of them, with its `conversation_id`",

@@ -51,7 +51,7 @@ pub enum ChangeError {
     Key(serde_json::Error),
     /// The value cannot be parsed.
     #[error(
-        "the value does not say how the statement stands: {0}; it must be JSON like \
+        "the value neither asserts nor retracts the statement: {0}; it must be JSON like \
          {{\"weight\":1.0,\"language\":\"en\"}} or {{\"retracted\":true}}, or absent"
     )]
     Value(serde_json::Error),
@@ -235,7 +235,7 @@ mod tests {
         for (key, value, reason) in [
             ("dog", None, "the key is not a statement"),
             (r#"{"head":"a","relation":"IsA","tail":"b"}"#, None, "source"),
-            (KEY, Some("1"), "the value does not say"),
+            (KEY, Some("1"), "the value neither"),
             (KEY, Some(r#"{"weight":0}"#), "the weight 0"),
             (KEY, Some(r#"{"wieght":1}"#), "wieght"),
             (r#"{"source":"s","head":" _ ","relation":"IsA","tail":"b"}"#, None, "head is empty"),

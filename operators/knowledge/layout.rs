@@ -184,7 +184,7 @@ pub(super) fn check(
         || ends(Section::FromOffsets) != Some(facts)
         || ends(Section::ToOffsets) != Some(facts)
     {
-        return Err("its offsets do not rise to the end");
+        return Err("its offsets do not match its sections");
     }
     let text = std::str::from_utf8(texts).map_err(|_| "a concept is not UTF-8")?;
     let begins = |index| offset(part(Section::TextOffsets), numbers, index) as usize;
@@ -284,7 +284,7 @@ pub(super) fn check_names(
         usize::from(relation) < relations.len() && usize::from(source) < sources.len()
     };
     if !(0..counts.concepts).all(known) || !labels.iter().all(sound) {
-        return Err("a fact or concept names something that is not there");
+        return Err("a fact or concept refers to an entry that does not exist");
     }
     Ok(())
 }

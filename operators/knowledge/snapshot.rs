@@ -157,7 +157,8 @@ impl Snapshot {
         if crc32fast::hash(&bytes[CHECKED_FROM..]) != checksum {
             return Err(damaged("its checksum differs from its content"));
         }
-        let sections = sections(bytes).ok_or_else(|| damaged("a section leaves the file"))?;
+        let sections =
+            sections(bytes).ok_or_else(|| damaged("a section extends past the end of the file"))?;
         let [languages, relations, sources] = names(&bytes[range(&sections, Section::Names)])
             .ok_or_else(|| damaged("its names are not text"))?;
         let expected = lexicon_fingerprint(languages.iter().map(String::as_str));

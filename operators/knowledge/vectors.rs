@@ -152,7 +152,7 @@ impl FactVectors {
         #[expect(unsafe_code, reason = "mapping is unsafe, since another may cut the file")]
         let map = unsafe { Mmap::map(&file) }.map_err(read)?;
         if header.file_bytes() != Some(map.len() as u64) {
-            return Err(wrong("its length is not that of its rows"));
+            return Err(wrong("its length does not match its header"));
         }
         Ok(Self { header, map })
     }

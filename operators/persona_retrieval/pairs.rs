@@ -131,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn of_nothing_nothing_is_chosen() {
+    fn nothing_is_chosen_without_candidates() {
         assert_eq!(Pairs::score(&[], &texts(&["lake"]), None, 0.0).best_knowledge(), None);
         assert_eq!(Pairs::score(&texts(&["lake"]), &[], None, 0.0).best_knowledge(), None);
         assert_eq!(accepted(&[], 0.0), None);

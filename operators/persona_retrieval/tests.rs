@@ -224,7 +224,7 @@ fn run_with(
 const PERSONA: [&str; 2] = ["I sail.", "I bake bread."];
 
 #[test]
-fn in_place_and_asked_the_same_is_found() {
+fn encoders_in_place_and_elsewhere_find_the_same() {
     for form in [SearchForm::Bm25, SearchForm::Dense, SearchForm::Fusion] {
         let turn = said("The bread and the sea?", &PERSONA, Some((SEA, Some(BREAD))));
         let config = PersonaRetrievalConfig { form, ..config() };
@@ -265,7 +265,7 @@ fn a_failing_encoder_leaves_the_words_or_what_is_configured() {
 }
 
 #[test]
-fn without_vectors_words_decide_unless_meaning_is_to() {
+fn without_vectors_words_decide_and_dense_search_degrades() {
     for reached in [Reach::Nowhere, Reach::InPlace, Reach::Elsewhere] {
         let turn = said("bread", &PERSONA, None);
         let (out, _, asked, _) = run(vec![turn.clone()], &config(), reached);

@@ -42,10 +42,10 @@ pub fn writable_folder() -> Option<PathBuf> {
     let spare = spare_folder();
     let remedy = format!("set {CACHE_VARIABLE} to a folder that can be written to");
     WARNED.call_once(|| match &spare {
-        Ok(spare) => tracing::warn!("{refused}, and {} is used; {remedy}", spare.display()),
+        Ok(spare) => tracing::warn!("{refused}; using {} instead; {remedy}", spare.display()),
         Err(error) => tracing::warn!(
-            "{refused}, nor is there room among temporary files ({error}), so the knowledge is \
-             compiled in memory at every start; {remedy}"
+            "{refused}, and no temporary folder can be used instead ({error}), so every start \
+             compiles the knowledge in memory; {remedy}"
         ),
     });
     spare.ok()
@@ -68,7 +68,7 @@ fn spare_folder() -> io::Result<PathBuf> {
     }
     let found = std::fs::symlink_metadata(&folder)?;
     if !found.is_dir() || found.uid() != user || found.mode() & 0o022 != 0 {
-        let said = format!("{} is not a folder of ours alone", folder.display());
+        let said = format!("{} is not a folder that only this user can write to", folder.display());
         return Err(io::Error::new(io::ErrorKind::PermissionDenied, said));
     }
     write_in(&folder)?;

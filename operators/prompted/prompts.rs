@@ -65,8 +65,8 @@ shipped! {
 pub enum PromptError {
     /// The file cannot be read.
     #[error(
-        "{}.prompted.prompt: {prompt} is none of the prompts that ship ({known}), and as a \
-         file it cannot be read: {source}",
+        "{}.prompted.prompt: {prompt} is not a shipped prompt ({known}), and cannot be read as a \
+         file: {source}",
         table_of(*stage)
     )]
     Read {

@@ -137,7 +137,7 @@ pub enum TemplateError {
     },
     /// A part that does not exist, or appears twice.
     #[error(
-        "line {line}: {part} is no part, or is there twice; the parts are [task], [material], [think] and [answer]"
+        "line {line}: {part} is not a part, or occurs twice; the parts are [task], [material], [think] and [answer]"
     )]
     Part {
         /// Its number, from 1.
@@ -147,7 +147,7 @@ pub enum TemplateError {
     },
     /// A part is missing.
     #[error(
-        "there is no {part}; a prompt has [task], [material], [answer] and, where it thinks, [think]"
+        "there is no {part}; a prompt has [task], [material], [answer] and, optionally, [think]"
     )]
     Missing {
         /// The missing part.
@@ -155,7 +155,7 @@ pub enum TemplateError {
     },
     /// A slot that the stage does not fill.
     #[error(
-        "{{{{{slot}}}}} is no slot of {stage}, or stands outside of [material]; its slots are {known}"
+        "{{{{{slot}}}}} is not a slot of {stage}, or is outside of [material]; its slots are {known}"
     )]
     Slot {
         /// The name of the slot.
@@ -166,7 +166,7 @@ pub enum TemplateError {
         known: String,
     },
     /// The slot that the stage cannot do without is missing.
-    #[error("[material] has no {{{{{slot}}}}}, which {stage} cannot do without")]
+    #[error("[material] has no {{{{{slot}}}}}, which {stage} requires")]
     NoSlot {
         /// The missing slot.
         slot: &'static str,
@@ -330,8 +330,10 @@ mod tests {
         assert!(wrong(format!("Hello\n{FILE}")).contains("line 1"));
         assert!(wrong(FILE.replace("[answer]", "[reply]")).contains("line 7: [reply]"));
         assert!(wrong(FILE.replace("[answer]\nJSON.", "")).contains("no [answer]"));
-        assert!(wrong(FILE.replace("{{recalled}}", "{{facts}}")).contains("{{facts}} is no slot"));
+        assert!(
+            wrong(FILE.replace("{{recalled}}", "{{facts}}")).contains("{{facts}} is not a slot")
+        );
         assert!(wrong(FILE.replace("Do it", "{{dialogue}}")).contains("outside of [material]"));
-        assert!(wrong(FILE.replace("{{dialogue}}", "")).contains("cannot do without"));
+        assert!(wrong(FILE.replace("{{dialogue}}", "")).contains("no {{dialogue}}"));
     }
 }

@@ -130,7 +130,7 @@ fn a_language_model_judges_by_number() {
 }
 
 #[test]
-fn off_and_with_nothing_to_judge_everything_stays() {
+fn everything_stays_when_off_or_with_nothing_to_judge() {
     let (found, _) = judged(&RelevanceConfig::default(), candidates(), |means| means);
     assert_eq!(found.len(), 4);
     let (found, degraded) =

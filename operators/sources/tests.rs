@@ -46,13 +46,13 @@ fn what_is_no_order_is_refused_by_key() {
         (vec![("a", source(Table, &["a"]))], "sources.a.depends_on: sources depend on each other"),
         (vec![("a", source(Table, &["b"]))], "sources.a.depends_on: no source has"),
         (vec![("a", own.clone()), ("b", source(Graph, &["a"]))], "sources.b.depends_on: a graph"),
-        (vec![("a", source(Graph, &[])), ("b", source(Graph, &[]))], "sources.b.kind: there is"),
+        (vec![("a", source(Graph, &[])), ("b", source(Graph, &[]))], "sources.b.kind: another"),
         (vec![("a", source(Documents, &[])), ("b", source(Documents, &[]))], "sources.b.kind"),
         (vec![("a", source(UserPersona, &[])), ("b", source(BotPersona, &[]))], "sources.b.sent"),
         (vec![("a", no_file)], "sources.a.file: a table needs"),
         (vec![("a", a_file)], "sources.a.file: only a table"),
         (vec![("a", said)], "sources.a.sentences: only a persona"),
-        (vec![("a", spoken)], "sources.a.speak: only of the graph"),
+        (vec![("a", spoken)], "sources.a.speak: only a graph"),
     ] {
         let error = sources(&of).expect_err(says).to_string();
         assert!(error.contains(says), "{error}");

@@ -111,7 +111,7 @@ ports! {
 
 /// The error for a request or an answer whose port is not that of the stage's model.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("the stage and its model are not of one port")]
+#[error("the stage and its model have different ports")]
 pub struct OtherPort;
 
 impl Answer {

@@ -128,7 +128,7 @@ impl<S: Decide> Running<S> {
         debug_assert_eq!(
             turn.progress().written.lacks(S::STAGE.row().reads),
             None,
-            "{} reads what nobody wrote on this turn's way",
+            "{} reads a part of the record that no earlier stage wrote",
             S::STAGE
         );
         let started = self.runner.begin(S::STAGE);
@@ -161,7 +161,8 @@ impl<S: Decide> Running<S> {
         let given_up =
             calls.given_up().into_iter().map(|Pending { waiting, capabilities, .. }| {
                 self.runner.leave(S::STAGE, waiting.started, None, false);
-                let fault = Fault::new(S::STAGE, FaultKind::Error, "nobody waits for it any more");
+                let fault =
+                    Fault::new(S::STAGE, FaultKind::Error, "nobody waits for this turn any more");
                 let context = Arc::clone(waiting.turn.context());
                 (Err(Failed { context, fault }), capabilities)
             });
@@ -189,7 +190,7 @@ impl<S: Decide> Running<S> {
                 return None;
             }
             Ok(Step::Repeat(_)) => {
-                let reason = "the stage asks its model once more than it may";
+                let reason = "the stage asks its model again more often than allowed";
                 Err(Fault::new(S::STAGE, FaultKind::Error, reason))
             }
             Ok(Step::Ask(question)) => {
@@ -244,7 +245,7 @@ impl<S: Decide> Running<S> {
         let Some(was) = was else { return };
         let written = S::STAGE.row().writes;
         let other = turn.changed(&was).into_iter().find(|part| !written.contains(part));
-        assert!(other.is_none(), "{} changed {other:?}, which its row does not name", S::STAGE);
+        assert!(other.is_none(), "{} changed {other:?}, which its row does not list", S::STAGE);
     }
 
     fn apply_policy(

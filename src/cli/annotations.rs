@@ -184,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn triples_are_met_by_link_and_by_fact() {
+    fn triples_match_by_link_and_by_fact() {
         let mut responses = Responses::default();
         let mut add = |id: &str, made| responses.0.insert(("c".to_owned(), id.to_owned()), made);
         add("1", made(&["老桥"], &[["老桥", "建成时间", "1890年"]], true));
@@ -213,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn texts_are_met_by_a_link_that_stands_in_them() {
+    fn texts_match_a_link_that_they_contain() {
         let mut responses = Responses::default();
         let mut add = |id: &str, made| responses.0.insert(("c".to_owned(), id.to_owned()), made);
         add("1", made(&["天蝎座"], &[], false));

@@ -209,7 +209,7 @@ impl Chat<'_> {
             SlashCommand::Prompts => self.session.asked(),
             SlashCommand::Quit | SlashCommand::Help => return Ok(self.view.write(lines::HELP)?),
             SlashCommand::Unknown(name) => {
-                let note = format!("no command is called {name}; /help lists them");
+                let note = format!("unknown command {name}; /help lists the commands");
                 return Ok(self.view.note(&note)?);
             }
         };

@@ -69,7 +69,7 @@ Examples:
 Exit codes:
   0  done
   1  some letters could not be edited, and were left; or a failure while running
-  2  wrong usage, such as a letter that was sent again already
+  2  wrong usage, such as a letter that was already sent again
 
 Examples:
   turnstream dead-letters redrive --config turnstream.toml --stage generation --dry-run
@@ -211,12 +211,16 @@ impl LettersFilter {
 
 fn stage(text: &str) -> Result<Stage, String> {
     let found = Stage::ALL.into_iter().find(|stage| stage.name() == text);
-    found.ok_or_else(|| "no stage has this name; `ingest` and `generation` are two".to_owned())
+    found.ok_or_else(|| {
+        "no stage has this name; two that exist are `ingest` and `generation`".to_owned()
+    })
 }
 
 fn kind(text: &str) -> Result<FaultKind, String> {
     let found = FaultKind::ALL.into_iter().find(|kind| kind.name() == text);
-    found.ok_or_else(|| format!("one of {}", FaultKind::ALL.map(FaultKind::name).join(", ")))
+    found.ok_or_else(|| {
+        format!("expected one of {}", FaultKind::ALL.map(FaultKind::name).join(", "))
+    })
 }
 
 /// Lists, shows or sends again.
@@ -419,7 +423,7 @@ fn show(args: &LettersShowArgs, out: &mut dyn Write) -> anyhow::Result<()> {
 }
 
 fn missing(letter: LetterPlace) -> Usage {
-    let remedy = "`turnstream dead-letters list --all` shows which there are";
+    let remedy = "`turnstream dead-letters list --all` lists them";
     Usage::new(format!("there is no dead letter {letter}"), remedy)
 }
 

@@ -40,11 +40,12 @@ const ROOMS: &str = include_str!("demo/rooms.jsonl");
 /// The words that ask for these rows.
 const CUES: [&str; 7] = ["room", "suite", "bed", "balcony", "check-in", "price", "view"];
 
-/// Watch a company's customer be answered from its pages and its table, or openly not answered, and what one taught
-/// phrasing changes. With `--all`, four conversations about common knowledge too, explained stage by stage.
+/// Watch the engine answer a company's customer from its pages and its table, or say that it
+/// cannot, and see what one taught phrasing changes. With `--all`, four conversations about common
+/// knowledge too, explained stage by stage.
 ///
-/// Needs no configuration and no network: the log is embedded, and the company, the facts and the models are
-/// those that the program carries.
+/// Needs no configuration and no network: the log is embedded, and the program carries the company,
+/// the facts and the models.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:

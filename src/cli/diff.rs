@@ -329,7 +329,7 @@ fn print<'t>(
     )?;
     let made_by: Vec<&str> = report.made_by.iter().map(|part| part.name()).collect();
     if !made_by.is_empty() {
-        writeln!(out, "what made them differs in: {}", made_by.join(", "))?;
+        writeln!(out, "what made the responses differs in: {}", made_by.join(", "))?;
     }
     for (title, counts) in [
         ("first part at", &report.stages),

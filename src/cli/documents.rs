@@ -72,8 +72,8 @@ Examples:
   turnstream documents import handbook/ --out store --encoder minilm
 
 A line of JSON is {\"id\", \"title\"?, \"text\", \"metadata\"?}, metadata flat. A .md, .html or
-.txt file is one document, whose id is its path below the folder that is named. A document whose id
-is there already takes its place. Bad lines are reported by file and number and left out.";
+.txt file is one document, whose id is its path below the folder that is named. A document replaces
+one with the same id. Bad lines are reported by file and number and left out.";
 
 const SEARCH_EXAMPLES: &str = "\
 Examples:
@@ -276,7 +276,7 @@ fn import(args: &DocumentsImportArgs, out: &mut dyn Write) -> anyhow::Result<()>
     tell_bad_lines(&report);
     if report.documents == 0 {
         let remedy = "a line of JSON is {\"id\", \"title\"?, \"text\", \"metadata\"?}";
-        let message = format!("no documents, {} bad", report.bad);
+        let message = format!("no documents; {} bad", report.bad);
         return Err(InputRefused::new(message, remedy).into());
     }
     print(&report, args.json, out)

@@ -170,14 +170,14 @@ fn asked(path: &Path, response: &Response) -> anyhow::Result<Vec<Asked>> {
         found.push(asked);
     }
     if without_prompts > 0 && found.is_empty() {
-        let what = format!("{} has answers for this turn, and no prompts", path.display());
+        let what = format!("{} has answers for this turn, but no prompts", path.display());
         return Err(Usage::new(what, "record them with --record-prompts").into());
     }
     if found.is_empty() {
         let (path, input) = (path.display(), &response.input);
-        let what = format!("{path} has no answer for {input}, which this response is for");
-        let remedy = "give the file that was recorded when the response was made, and a response \
-                      that a model had a part in";
+        let what = format!("{path} has no answer for {input}, the input of this response");
+        let remedy = "give the file that was recorded when the response was made; not every \
+                      response asks a model";
         return Err(Usage::new(what, remedy).into());
     }
     found.sort_by_key(Asked::place);

@@ -20,7 +20,7 @@ use turnstream_log::{Follower, LogError, Topic, kafka};
 Exit codes:
   0  stopped cleanly
   1  failure while running, or the address is taken
-  2  wrong usage or configuration: mend it first
+  2  wrong usage or configuration: fix it first
   5  the broker cannot be reached, or the Kafka client cannot go on: restart, nothing is lost
   6  the log refuses us: topics, permissions, credentials
 
@@ -44,7 +44,7 @@ pub struct GatewayArgs {
 pub fn execute(args: &GatewayArgs, out: &mut dyn Write) -> anyhow::Result<()> {
     let config = load_config(args.config.as_deref())?.value;
     if config.log.kind == LogKind::Embedded {
-        let what = "an embedded log is read and written by one process alone";
+        let what = "only one process can use an embedded log";
         return Err(
             Usage::new(what, "set log.kind = \"kafka\"; `turnstream chat` needs no log").into()
         );

@@ -53,14 +53,14 @@ Exit codes:
   1  failure while running
   2  wrong usage or configuration
   3  input refused as a whole
-  4  fenced: another process has our transactional or instance id; look before a restart
-  5  the broker cannot be reached, or the client cannot go on; a restart mends it
-  6  the log refuses us: topics, permissions, credentials, limits; mend them first
+  4  fenced: another process has our transactional or instance id; find it before a restart
+  5  the broker cannot be reached, or the client cannot go on; a restart helps
+  6  the log refuses us: topics, permissions, credentials, limits; fix them first
 
 Environment:
-  TURNSTREAM_LOG  what is logged where --log-level is not given, such as
+  TURNSTREAM_LOG  what is logged if --log-level is not given, such as
                   info,turnstream_engine::commit=debug
-  NO_COLOR        no colours, where it is set and not empty
+  NO_COLOR        no colours, if set and not empty
 
 Examples:
   turnstream demo
@@ -89,7 +89,7 @@ pub enum Command {
     Demo(demo::DemoArgs),
     /// Talk with the engine.
     Chat(chat::ChatArgs),
-    /// Write a small company to begin with.
+    /// Write a small company to start from.
     New(new::NewArgs),
     /// Serve turns from a log until told to stop.
     Run(run::RunArgs),

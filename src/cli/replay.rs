@@ -205,7 +205,7 @@ struct Replayed {
 /// cannot be resumed.
 pub fn execute(args: &ReplayArgs, out: &mut dyn Write) -> anyhow::Result<Exit> {
     if args.annotations && !matches!(args.format, Format::Kdconv | Format::Kbp) {
-        let what = format!("{} has no annotations that responses are compared with", args.format);
+        let what = format!("{} has no annotations to compare responses with", args.format);
         return Err(Usage::new(what, "leave --annotations out, or replay kdconv or kbp").into());
     }
     let AnswerFiles { answers, record_answers, .. } = &args.answer_files;
@@ -359,8 +359,8 @@ fn say(replayed: &Replayed, out: &mut dyn Write) -> std::io::Result<()> {
     if let Some(AnswersTold { recorded, asked, unasked }) = replayed.questions {
         writeln!(
             out,
-            "questions to language models: {asked} asked, {recorded} answered as recorded, {unasked} asked \
-             of nobody"
+            "questions to language models: {asked} asked, {recorded} answered from the record, \
+             {unasked} not asked"
         )?;
     }
     if replayed.skipped > 0 {

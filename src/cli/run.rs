@@ -40,19 +40,19 @@ const READ_RECORDS: usize = 256;
 /// line, responses leave on standard output, and the end of input ends it.
 ///
 /// SIGTERM and SIGINT end it cleanly: turns in flight are finished and committed first, for
-/// run.drain_at_most_ms at most. A second signal ends it at once. Nothing is lost or doubled by
-/// either: what was not committed is read again.
+/// run.drain_at_most_ms at most. A second signal ends it at once. Neither loses or doubles
+/// anything: what was not committed is read again.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Exit codes:
   0  stopped cleanly
   1  failure while running, an engine fault among them; a restart goes on from the last commit
-  2  wrong usage or configuration: mend it first
-  4  fenced: another process has our transactional id or instance id. Look for it before a restart:
-     two of one name fence each other in turn
+  2  wrong usage or configuration: fix it first
+  4  fenced: another process has our transactional id or instance id. Find it before a restart:
+     two processes with one id fence each other in turn
   5  the broker cannot be reached, or the Kafka client cannot go on: restart
   6  the log refuses us: topics, permissions, credentials, limits, or records that are not ours.
-     A restart would meet the same: mend them first
+     A restart does not help: fix them first
 
 Examples:
   turnstream run --config turnstream.toml
@@ -116,16 +116,16 @@ pub fn execute(args: &RunArgs, out: &mut (dyn Write + Send)) -> anyhow::Result<(
             if !publish_conversations {
                 tracing::warn!(
                     topic = config.log.kafka.topics.name(Topic::Conversations),
-                    "there is no such topic, so nobody reads there who holds a conversation; create it \
-                     with `deploy/kafka/topics` and start again"
+                    "there is no such topic, so no reader learns who holds a conversation; create \
+                     it with `deploy/kafka/topics` and start again"
                 );
             }
             if config.responses.trace == TracePlace::Topic && !has_traces {
                 tracing::warn!(
                     topic = config.log.kafka.topics.name(Topic::Traces),
-                    "there is no such topic, so responses leave whole, as with responses.trace = \
-                     \"inline\"; create it with `deploy/kafka/topics` and start again, or say \
-                     \"inline\" or \"off\""
+                    "there is no such topic, so responses hold their traces, as with \
+                     responses.trace = \"inline\"; create it with `deploy/kafka/topics` and start \
+                     again, or set responses.trace to \"inline\" or \"off\""
                 );
                 Arc::make_mut(&mut dependencies.config).responses.trace = TracePlace::Inline;
             }

@@ -36,7 +36,7 @@ pub struct TransactionsArgs {
 pub enum TransactionsCommand {
     /// Show the partitions whose readers of committed records are held back, and since when
     #[command(after_help = "\
-A partition that is held back for less than a second or so is a process at work.
+A partition held back for less than about a second is normal: a process is at work on it.
 
 Examples:
   turnstream transactions show --config turnstream.toml
@@ -44,8 +44,8 @@ Examples:
     Show(TransactionsShowArgs),
     /// Abort what a dead process left open, by taking its transactional id
     #[command(after_help = "\
-A LIVING process that has this id is FENCED: it stops with exit code 4, and what it has not
-committed is done again by whoever gets its partitions. Make sure that it is dead.
+This FENCES a running process that has the id: it stops with exit code 4, and the processes that get
+its partitions serve again what it has not committed. Make sure that it is dead.
 
 Examples:
   turnstream transactions abort --config turnstream.toml --yes
@@ -122,7 +122,7 @@ pub fn execute(args: &TransactionsArgs, out: &mut dyn Write) -> anyhow::Result<E
             }
             tracing::warn!(
                 transactional_id = id,
-                "taking the transactional id: a living process that has it is fenced and stops"
+                "taking the transactional id; a running process that has it is fenced and stops"
             );
             abort(&config)?;
             show(&config, Some(&id), args.json, out)?;
@@ -134,10 +134,10 @@ pub fn execute(args: &TransactionsArgs, out: &mut dyn Write) -> anyhow::Result<E
 fn unconfirmed(id: &str) -> Usage {
     Usage::new(
         format!(
-            "taking the transactional id `{id}` FENCES a living process that has it: that \
+            "taking the transactional id `{id}` FENCES a running process that has it: that \
              process stops with exit code 4"
         ),
-        "make sure that it is dead, and say --yes",
+        "make sure that it is dead, and give --yes",
     )
 }
 
@@ -146,9 +146,9 @@ fn kafka_of(path: Option<&PathBuf>) -> anyhow::Result<KafkaConfig> {
     match config.log.kind {
         LogKind::Kafka => Ok(config.log.kafka),
         LogKind::Embedded => Err(Usage::new(
-            "log.kind is \"embedded\": such a log has one process at a time, and whoever opens it \
-             next aborts what the one before left open",
-            "just start `turnstream run` again",
+            "log.kind is \"embedded\": one process at a time uses such a log, and the next aborts \
+             what the previous one left open",
+            "start `turnstream run` again",
         )
         .into()),
     }
@@ -179,7 +179,7 @@ fn table(held_back: &[HeldBack], now: jiff::Timestamp) -> String {
     let lines = held_back.iter().map(|found| {
         let since = found.since_ms.and_then(|ms| jiff::Timestamp::from_millisecond(ms).ok());
         let since = since.map_or_else(
-            || "since when is not known".to_owned(),
+            || "since an unknown time".to_owned(),
             |since| format!("since {since}, {} s ago", now.duration_since(since).as_secs().max(0)),
         );
         format!(
@@ -241,8 +241,8 @@ mod tests {
         assert_eq!(
             table(&[held(Some(58_000)), held(None)], now),
             "history, partition 3: stable end 17, high watermark 20, since 1970-01-01T00:00:58Z, \
-             42 s ago\nhistory, partition 3: stable end 17, high watermark 20, since when is not \
-             known\n"
+             42 s ago\nhistory, partition 3: stable end 17, high watermark 20, since an unknown \
+             time\n"
         );
         assert_eq!(table(&[], now), "no open transaction holds readers back\n");
     }

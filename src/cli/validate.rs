@@ -28,8 +28,8 @@ use super::opening;
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Exit codes:
-  0  nothing is wrong
-  2  something is
+  0  the configuration is valid
+  2  the configuration has problems
 
 Examples:
   turnstream validate --config turnstream.toml

@@ -74,10 +74,10 @@ enum Underivable {
 impl Underivable {
     fn because(self) -> &'static str {
         match self {
-            Self::MadeOtherwise => "something else made them",
-            Self::AnswerNotRecorded => "an answer of a language model is not recorded",
+            Self::MadeOtherwise => "another program, configuration or knowledge made them",
+            Self::AnswerNotRecorded => "an answer of a language model was not recorded",
             Self::KnowledgeChanged => "the knowledge was changed live",
-            Self::NoSuchTurn => "their turns are not on the log, or end otherwise",
+            Self::NoSuchTurn => "their turns are not on the log, or end differently",
         }
     }
 }

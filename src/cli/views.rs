@@ -31,7 +31,7 @@ use turnstream_engine::views::{Ends, Publishing, Rows, Size, ViewsSummary};
 Exit codes:
   0  stopped cleanly, or done
   1  failure while running
-  2  wrong usage or configuration: mend it first
+  2  wrong usage or configuration: fix it first
   4  fenced: another process publishes the views of this log now
   5  the broker cannot be reached, or the Kafka client cannot go on: restart, nothing is lost
   6  the log refuses us, or more is on it than views.max_rows, max_statements and max_entries allow
@@ -47,7 +47,7 @@ pub struct ViewsArgs {
     /// Stop once everything that is on the log now is published.
     #[arg(long)]
     pub once: bool,
-    /// Number of the largest counts of each view to show in the end.
+    /// Number of the largest counts of each view to show at the end.
     #[arg(long, value_name = "N", default_value_t = 10)]
     pub top: usize,
     /// Print one JSON object as the last line.
@@ -125,9 +125,8 @@ fn open(config: &Config) -> anyhow::Result<Ends> {
         LogKind::Kafka => Ok(open_kafka(config)?),
         LogKind::Embedded => {
             let directory = config.log.directory.as_deref().context("log.directory is missing")?;
-            let log = EmbeddedLog::in_directory(directory, &config.log.embedded).context(
-                "the views of an embedded log are counted while no `turnstream run` has it",
-            )?;
+            let log = EmbeddedLog::in_directory(directory, &config.log.embedded)
+                .context("an embedded log is counted only while no `turnstream run` has it open")?;
             let follow = |topic| Box::new(log.follower(topic)) as Box<dyn Follower>;
             Ok(Ends {
                 writer: Box::new(log.writer(Topic::Views)),
@@ -175,7 +174,7 @@ fn print(report: &ViewsReport<'_>, out: &mut dyn Write) -> anyhow::Result<()> {
     writeln!(
         out,
         "{responses} responses, {changes} changes to the knowledge and {history_changes} to \
-         histories counted, {refused} records passed over; {written} rows written, {removed} removed"
+         histories counted, {refused} records skipped; {written} rows written, {removed} removed"
     )?;
     for ShownView { view, size, top } in &report.views {
         writeln!(out, "\n{view}: {} keys, {} in all", size.keys, size.count)?;

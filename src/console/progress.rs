@@ -174,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_known_of_the_whole_is_said() {
+    fn progress_shows_the_total_if_it_is_known() {
         assert_eq!(said(&Whole::Unknown, (0, 3_000), 10), "3,000 turns, 300 a second");
         let whole = Whole::Steps(12_000);
         let expected = "3,000 of 12,000 turns, 300 a second, 25 %, 30 seconds left";

@@ -106,7 +106,7 @@ impl DiskCache {
         let (folder, lock) = own_folder(parent).map_err(|source| CacheError {
             place: parent.display().to_string(),
             source: source.into(),
-            remedy: "name a folder on a local disk that can be written to, in run.cache_directory",
+            remedy: "set run.cache_directory to a writable folder on a local disk",
         })?;
         tracing::debug!(folder = %folder.display(), "histories of idle scopes");
         let (map_size, hash) = (map_size_mib.saturating_mul(1 << 20), RandomState::new());
@@ -351,10 +351,10 @@ fn storage_error(folder: &Path, source: heed::Error) -> CacheError {
             "it has reached run.cache_map_size_mib; raise it and start again"
         }
         heed::Error::Io(_) => {
-            "make room on a local disk that can be written to, or name another folder in \
-             run.cache_directory, and start again"
+            "make room on the disk, or set run.cache_directory to another writable folder on a \
+             local disk, and start again"
         }
-        _ => "start again, and it is made anew from the history topic",
+        _ => "start again; it is rebuilt from the history topic",
     };
     CacheError { place: folder.display().to_string(), source: source.into(), remedy }
 }

@@ -297,7 +297,10 @@ impl Committer {
                 return Err(CommitError::Log { attempt, source });
             }
             if let LogError::Stale { partitions } = &source {
-                tracing::info!(which = ?partitions, "partitions are another's; their outcomes are his");
+                tracing::info!(
+                    which = ?partitions,
+                    "other processes own these partitions now; they write the outcomes"
+                );
                 transaction.outputs.retain(|output| !partitions.contains(&output.partition));
                 transaction.positions.retain(|position| !partitions.contains(&position.partition));
                 let gone = ended.extract_if(.., |ended| partitions.contains(&ended.partition));
@@ -308,7 +311,7 @@ impl Committer {
             } else {
                 if attempt == 1 || told.elapsed() >= TELL {
                     told = Instant::now();
-                    tracing::warn!(attempt, error = %source, "transaction aborted; trying again");
+                    tracing::warn!(attempt, error = %source, "transaction aborted; retrying");
                 }
                 std::thread::sleep(Duration::from_millis(self.config.retry_backoff_ms));
             }
@@ -330,7 +333,7 @@ impl Committer {
             Err(source) if source.is_fatal() => Err(CommitError::Log { attempt: 1, source }),
             Err(error) => {
                 if !was_doubtful {
-                    tracing::warn!(%error, "what was committed last is in doubt; trying on");
+                    tracing::warn!(%error, "the last commit is unconfirmed; checking again");
                 }
                 Ok(())
             }
@@ -440,8 +443,8 @@ pub enum CommitError {
     },
     /// Another program wrote the metadata that is committed for a partition.
     #[error(
-        "partition {partition}: {source}; another program commits under our group id: give one \
-         of them its own"
+        "partition {partition}: {source}; another program commits under our group id; give each \
+         its own"
     )]
     Metadata {
         /// The partition.

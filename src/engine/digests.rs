@@ -280,7 +280,7 @@ mod tests {
     }
 
     #[test]
-    fn what_ships_is_no_file() {
+    fn shipped_parts_are_not_files() {
         assert_eq!(files_of(&Config::default()), [], "whatever lies in the working directory");
     }
 

@@ -219,7 +219,8 @@ impl<W: Inlets> Intake<W> {
             Err(IntakeError::Log(error)) if !error.is_fatal() => {
                 if self.told_ms.is_none_or(|told_ms| now_ms >= told_ms + TELL_MS) {
                     self.told_ms = Some(now_ms);
-                    tracing::warn!(partition = assignment.partition, %error, "not restored yet");
+                    let partition = assignment.partition;
+                    tracing::warn!(partition, %error, "cannot restore the partition yet; retrying");
                 }
                 self.restore_later(now_ms);
                 return Ok(());
@@ -276,7 +277,9 @@ impl<W: Inlets> Intake<W> {
         }
         self.revoked.retain(|revoked| !revoked.of.is_over());
         for late in self.revoked.extract_if(.., |revoked| now_ms >= revoked.until_ms) {
-            tracing::warn!("what was done is not committed in time; its next owner does it again");
+            tracing::warn!(
+                "finished turns were not committed in time; the next owner serves them again"
+            );
             self.unsettled.push(late.of);
         }
         if self.revoked.is_empty() {
@@ -335,8 +338,8 @@ pub enum IntakeError {
     NoCommitter,
     /// Another program wrote the metadata that is committed for a partition.
     #[error(
-        "partition {partition}: {source}; another program commits under our group id: give one \
-         of them its own"
+        "partition {partition}: {source}; another program commits under our group id; give each \
+         its own"
     )]
     Metadata {
         /// The partition.

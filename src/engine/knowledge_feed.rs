@@ -137,7 +137,10 @@ impl KnowledgeFeed {
         workers: &impl Learn,
         stopped: impl Fn() -> bool,
     ) -> Result<(), KnowledgeFeedError> {
-        tracing::info!(topic = self.topic, "learning what is on the topic; turns wait for it");
+        tracing::info!(
+            topic = self.topic,
+            "reading the topic of knowledge; turns wait until it has caught up"
+        );
         while !stopped() {
             self.poll(workers, POLL)?;
         }
@@ -219,7 +222,7 @@ impl KnowledgeFeed {
             } else if self.told.elapsed() >= TELL {
                 self.told = Instant::now();
                 let left: u64 = lag.values().sum();
-                tracing::info!(topic, records, left, "learning; turns wait for it");
+                tracing::info!(topic, records, left, "reading the topic of knowledge; turns wait");
             }
         }
         self.metrics.learns(caught_up, lag);
@@ -238,7 +241,7 @@ impl Refusals {
     fn tell(&mut self, (topic, partition, offset): (&str, i32, i64), error: &ChangeError) {
         if self.told < TOLD_REFUSALS {
             self.told += 1;
-            tracing::warn!(topic, partition, offset, %error, "a record is no change; passed over");
+            tracing::warn!(topic, partition, offset, %error, "a record is not a change; skipped");
         } else {
             self.untold += 1;
         }
@@ -252,7 +255,7 @@ impl Refusals {
             return;
         }
         if self.untold > 0 {
-            tracing::warn!(topic, records = self.untold, "more records are no change");
+            tracing::warn!(topic, records = self.untold, "more records are not changes; skipped");
         }
         *self = Self { since: Instant::now(), told: 0, untold: 0 };
     }
@@ -268,7 +271,7 @@ pub enum KnowledgeFeedError {
     #[error(transparent)]
     Worker(#[from] WorkerError),
     /// The phrasings on the topic cannot be taught.
-    #[error("phrasings of the topic of knowledge cannot be taught: {0}")]
+    #[error("cannot learn the phrasings on the topic of knowledge: {0}")]
     Teaching(#[from] TeachingError),
     /// More statements differ from the snapshot than memory may hold.
     #[error(
@@ -285,6 +288,8 @@ pub enum KnowledgeFeedError {
         limit: u64,
     },
     /// The thread panicked: a fault of the engine.
-    #[error("the thread that learns panicked: {0}; a restart goes on from the last commit")]
+    #[error(
+        "the thread that reads the knowledge panicked: {0}; a restart goes on from the last commit"
+    )]
     Panicked(Panicked),
 }

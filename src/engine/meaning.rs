@@ -93,8 +93,8 @@ impl Meaning {
         if facts.as_ref().is_none_or(|facts| facts.own.is_some()) {
             let by = if facts.is_some() { "the static table" } else { "words alone" };
             tracing::info!(
-                "facts are ranked by {by}: they have no vectors by {embedder}; `turnstream \
-                 knowledge embed {snapshot} --encoder {embedder}` makes some"
+                "facts are ranked by {by}, because they have no vectors by {embedder}; make them \
+                 with `turnstream knowledge embed {snapshot} --encoder {embedder}`"
             );
         }
         let by_meaning = &config.query_production.by_meaning;
@@ -154,7 +154,7 @@ fn vectors(
     }
     let made = embed_pack(graph, encoder, &path, config.models.threads());
     let made = made.inspect_err(|error: &EmbedError| {
-        tracing::warn!("facts are ranked by words alone: they cannot be embedded: {error}");
+        tracing::warn!("cannot embed the facts, so they are ranked by words alone: {error}");
     });
     Ok(made.ok().map(Arc::new))
 }

@@ -46,7 +46,7 @@ impl Panic {
         let backtrace = matches!(backtrace.status(), BacktraceStatus::Captured)
             .then(|| tracing::field::display(backtrace));
         if contained {
-            let what = "a panic, contained: it costs what was being worked on";
+            let what = "contained a panic; only the work in progress is lost";
             tracing::warn!(said, place, thread, partition, offset, backtrace, "{what}");
         } else {
             tracing::error!(said, place, thread, partition, offset, backtrace, "a thread panicked");
@@ -59,7 +59,7 @@ impl fmt::Display for Panic {
         let Self { said, place, thread, input } = self;
         write!(f, "{said} (at {place}, in thread {thread}")?;
         if let Some(RequestId { partition, offset, .. }) = input {
-            write!(f, ", at work on the input at partition {partition}, offset {offset}")?;
+            write!(f, ", while serving the input at partition {partition}, offset {offset}")?;
         }
         f.write_str(")")
     }
@@ -87,7 +87,7 @@ impl fmt::Display for Panicked {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.0 {
             Some(panic) => panic.fmt(f),
-            None => f.write_str("what it said stands on standard error"),
+            None => f.write_str("its message is on standard error"),
         }
     }
 }

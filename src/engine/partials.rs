@@ -46,7 +46,7 @@ pub fn write_partials(open: OpenPartials) -> Result<ReadAlong, LogError> {
         Listener(Arc::new(move |text: &str| {
             let partial = PartialResponse { text: text.to_owned(), ..begun.clone() };
             if let Err(TrySendError::Full(_)) = told.try_send((input.clone(), partial)) {
-                tracing::debug!(%input, "so much is written that some of it is passed over");
+                tracing::debug!(%input, "too many partial responses at once; dropped one");
             }
         }))
     })))
@@ -67,7 +67,7 @@ fn write_all(
             Ok(())
         });
         if let Err(error) = done {
-            tracing::warn!(%error, "what is being written cannot be read along");
+            tracing::warn!(%error, "cannot write partial responses; retrying with the next");
         }
         std::thread::sleep(PACE);
     }

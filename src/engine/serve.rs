@@ -82,7 +82,7 @@ pub fn serve(
         drop(consumer);
         let left = in_flight.in_flight() as u64;
         if left > 0 {
-            tracing::warn!(left, "stopped with turns in flight: they are left for the next start");
+            tracing::warn!(left, "stopped with turns in flight; the next start serves them");
         }
         Ok(Summary { tally, skipped, late_answers, stale, left })
     })
@@ -146,7 +146,7 @@ fn poll_until(
     let started = Instant::now();
     loop {
         if stopped() {
-            tracing::info!("stopping: what is in flight ends first, within run.drain_at_most_ms");
+            tracing::info!("stopping; turns in flight finish first, within run.drain_at_most_ms");
             return Ok(());
         }
         workers.check()?;

@@ -86,7 +86,7 @@ impl Teaching {
             None => self.chunks(&place)?,
         };
         if found.is_none() {
-            let message = "a phrasing leads to a section or row that is not there";
+            let message = "a phrasing leads to a section or row that does not exist";
             tracing::warn!(place, phrasing = text, "{message}");
         }
         Ok(found)

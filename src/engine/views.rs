@@ -414,7 +414,7 @@ impl Publishing {
         let Record { partition, offset, .. } = record;
         if self.summary.refused <= TOLD_REFUSALS {
             let topic = topic.name();
-            tracing::warn!(topic, partition, offset, %why, "a record cannot be read; passed over");
+            tracing::warn!(topic, partition, offset, %why, "cannot read a record; skipped");
         }
     }
 }

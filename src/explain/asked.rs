@@ -90,7 +90,7 @@ impl Asked {
         let step = match self.step {
             Step::Think => ", to think first",
             Step::Answer => "",
-            Step::Again => ", once more, since the answer before could not be read",
+            Step::Again => ", again, because the first answer could not be read",
         };
         let fits = match self.fits(response) {
             Fits::Used => Text::new(Ink::Good, "this response's"),
@@ -98,10 +98,8 @@ impl Asked {
             Fits::OtherPrompt => {
                 Text::new(Ink::Careful, "NOT this response's: it names another prompt")
             }
-            Fits::OtherAnswer => {
-                Text::new(Ink::Careful, "NOT this response's: the answer is another")
-            }
-            Fits::PutAside => Text::new(Ink::Quiet, "the response was made anew"),
+            Fits::OtherAnswer => Text::new(Ink::Careful, "NOT this response's: the answer differs"),
+            Fits::PutAside => Text::new(Ink::Quiet, "a later draft replaced the response"),
         };
         let round = match self.round {
             _ if self.for_gate => ", for the gate to read".to_owned(),
@@ -114,7 +112,7 @@ impl Asked {
             .and(Ink::Quiet, format!(" model {}, prompt {}: ", self.model, self.prompt_hash))
             .then(fits);
         let answer = self.answer.as_deref().or(self.failed.as_deref());
-        let answer = answer.unwrap_or("no answer came");
+        let answer = answer.unwrap_or("no answer");
         Tree::leaf(head).with([
             lines("task", &self.system),
             lines("question", &self.prompt),

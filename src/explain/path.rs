@@ -187,7 +187,7 @@ fn refinement(rounds: &[RefinementRound]) -> Option<Tree> {
             if ids.is_empty() { "nothing".to_owned() } else { ids.join(", ") }
         };
         let (dropped, added) = (ids(&round.dropped), ids(&round.added));
-        let text = Text::new(Ink::Careful, format!("draft {} put aside", round.round))
+        let text = Text::new(Ink::Careful, format!("draft {} discarded", round.round))
             .and(Ink::Plain, quoted(&round.text))
             .and(Ink::Quiet, format!(": {dropped} out, {added} in"));
         Tree::leaf(text).with(round.evidence.iter().map(|evidence| {
@@ -199,7 +199,7 @@ fn refinement(rounds: &[RefinementRound]) -> Option<Tree> {
         }))
     });
     let head = Text::new(Ink::Label, "refinement ")
-        .and(Ink::Plain, format!("{} made anew", times(rounds.len())));
+        .and(Ink::Plain, format!("drafted again {}", times(rounds.len())));
     (!rounds.is_empty()).then(|| Tree::leaf(head).with(below))
 }
 
@@ -226,8 +226,8 @@ fn answer(response: &Response) -> Tree {
 
 /// The branch in place of the path, for a record that leaves it out.
 fn left_out() -> Tree {
-    let what = "how it came about is in no record here: the response left in brief, and its trace was \
-                not written, or is gone";
+    let what = "no record here says how it came about: the response has no trace in it, and its \
+                trace record was not written, or is gone";
     Tree::leaf(Text::new(Ink::Careful, what))
 }
 
@@ -236,7 +236,7 @@ fn evicted(evicted: &[Evicted], spoken: &Spoken) -> Option<Tree> {
         let reason = match gone.reason {
             EvictionReason::Capacity => "the history is full",
             EvictionReason::Age => "too old",
-            EvictionReason::Forget => "to be forgotten",
+            EvictionReason::Forget => "forgotten on request",
         };
         let scores = format!(
             " weight {:.2} (relevance {:.2}, recency {:.2}), rank {}: {reason}",

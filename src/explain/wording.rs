@@ -29,7 +29,7 @@ pub fn revision_kind(kind: RevisionKind) -> (Ink, &'static str) {
 pub fn recorded_because(reason: &RecordedReason, spoken: &Spoken) -> String {
     match reason {
         RecordedReason::System => {
-            "an agent's own words: nothing to answer, and they are in the history now".to_owned()
+            "an agent's own words: there is nothing to answer, and the history has them".to_owned()
         }
         RecordedReason::Echo(response) => {
             let turn = response.as_str().into();
@@ -40,17 +40,17 @@ pub fn recorded_because(reason: &RecordedReason, spoken: &Spoken) -> String {
             "{agent} came before our answer was made, so the agent's words answer this turn"
         ),
         RecordedReason::MergedInto(turn) => {
-            format!("it goes on in {turn}, which is answered with the words of both")
+            format!("{turn} continues it, and is answered with the words of both")
         }
         RecordedReason::Held => {
             "a person holds the conversation, or is waited for; the words are in the history"
                 .to_owned()
         }
         RecordedReason::Takeover => "an agent holds the conversation from here on".to_owned(),
-        RecordedReason::Release => "the conversation is ours again".to_owned(),
+        RecordedReason::Release => "the engine holds the conversation again".to_owned(),
         RecordedReason::DuplicateOf(turn) => {
-            format!("{turn} came before and was answered; nothing is done twice")
+            format!("it repeats {turn}, which was answered")
         }
-        RecordedReason::Forgotten => "what was asked to be forgotten is gone".to_owned(),
+        RecordedReason::Forgotten => "the history was forgotten, as requested".to_owned(),
     }
 }

@@ -196,7 +196,7 @@ fn hash(id: &str) -> u64 {
 fn why<S: Shape>(record: &[u8], line: u64) -> (u64, String) {
     let mut parser = serde_json::Deserializer::from_slice(record);
     match serde_path_to_error::deserialize::<_, S>(&mut parser) {
-        Ok(_) => (line, "something follows the dialogue on its line".to_owned()),
+        Ok(_) => (line, "more text follows the dialogue on its line".to_owned()),
         Err(error) => {
             let (path, error) = (error.path().to_string(), error.inner());
             let place = format!(" at line {} column {}", error.line(), error.column());

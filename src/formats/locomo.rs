@@ -92,7 +92,7 @@ mod tests {
     }
 
     #[test]
-    fn one_date_that_does_not_read_takes_all_away() {
+    fn one_invalid_date_discards_all() {
         let session = |date: &str| Session { date_time: date.to_owned(), turns: Vec::new() };
         let (one, two) = (session("1:00 pm on 2 May, 2020"), session("1:00 pm on 3 May, 2020"));
         assert!(times(&[one, two]).is_some());

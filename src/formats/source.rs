@@ -415,7 +415,7 @@ mod tests {
     }
 
     #[test]
-    fn too_long_a_record_is_passed_over() {
+    fn too_long_a_record_is_skipped() {
         let filler = "x".repeat(MAX_RECORD_BYTES);
         for text in [
             format!("{{\"a\":\"{filler}\"}}\n{{\"b\":1}}"),

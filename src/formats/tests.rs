@@ -262,7 +262,7 @@ fn ids_that_repeat_become_unique() {
 }
 
 #[test]
-fn a_dialogue_that_cannot_be_read_spoils_no_other() {
+fn an_unreadable_dialogue_does_not_affect_others() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("log");
     let good = r#"{"dialogue_id":"a","turns":[{"speaker":"USER","utterance":"Hello."}]}"#;
@@ -279,7 +279,7 @@ fn a_dialogue_that_cannot_be_read_spoils_no_other() {
         ":3: not a dialogue of sgd: unknown speaker `PARROT`",
         ":4: not a dialogue of sgd: ",
         ":5: not a dialogue of sgd: expected",
-        ":6: not a dialogue of sgd: something follows",
+        ":6: not a dialogue of sgd: more text follows",
     ];
     assert_eq!(errors.len(), expected.len(), "{errors:#?}");
     for (error, expected) in errors.iter().zip(expected) {
@@ -295,7 +295,7 @@ fn a_dialogue_that_cannot_be_read_spoils_no_other() {
 }
 
 #[test]
-fn what_cannot_be_opened_or_read_ends() {
+fn a_file_that_cannot_be_opened_or_read_ends_the_reading() {
     let folder = tempfile::tempdir().unwrap();
     let missing = folder.path().join("missing.jsonl");
     let error = open(Format::Sgd, &missing).err().unwrap();

@@ -140,17 +140,16 @@ impl Default for WebhookConfig {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum WebhookRefused {
     /// The address is not valid.
-    #[error("`gateway.webhook.url` is no address, such as https://desk.example/events")]
+    #[error("`gateway.webhook.url` is not an address such as https://desk.example/events")]
     Url,
     /// The key is not valid.
     #[error(
-        "`gateway.webhook.secret` must be base64 of at least 24 bytes; `openssl rand -base64 32` makes one"
+        "`gateway.webhook.secret` must be base64 of at least 24 bytes; make one with `openssl rand \
+         -base64 32`"
     )]
     Secret,
     /// No events are named.
-    #[error(
-        "`gateway.webhook.events` names none; leave `gateway.webhook.url` out if nobody is to be called"
-    )]
+    #[error("`gateway.webhook.events` is empty; name events, or leave out `gateway.webhook.url`")]
     Events,
 }
 
@@ -191,22 +190,22 @@ impl WebhookConfig {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum GatewayRefused {
     /// The address is not valid.
-    #[error("`{0}` is not an IP address with a port, such as 127.0.0.1:8077")]
+    #[error("`{0}` is not an IP address with a port such as 127.0.0.1:8077")]
     Address(String),
     /// Without tokens, every client could speak.
     #[error(
-        "{0} can be reached from elsewhere, and no tenant has a token; name `gateway.tenants`, or listen \
-         on 127.0.0.1"
+        "{0} is reachable from other machines, and no tenant has a token; set `gateway.tenants`, \
+         or listen on 127.0.0.1"
     )]
     Open(SocketAddr),
     /// Two tenants, or the two sides of one, have the same token.
-    #[error("tenant `{0}` has a token that is used twice; give each its own")]
+    #[error("tenant `{0}` has a token that is used twice; give each tenant and side its own")]
     SameToken(String),
     /// A tenant without a token.
     #[error("tenant `{0}` has neither `token` nor `agent_token`")]
     NoToken(String),
     /// An origin that no browser sends.
-    #[error("`{0}` is not an origin, such as https://shop.example")]
+    #[error("`{0}` is not an origin such as https://shop.example")]
     Origin(String),
     /// The configuration of the webhook is refused.
     #[error(transparent)]

@@ -9,15 +9,15 @@ use serde_json::{Value, json};
 pub(crate) enum RequestFailure {
     #[error("no such token; send `Authorization: Bearer TOKEN` with one of `gateway.tenants`")]
     Unknown,
-    #[error("this token is a front end's; only an agent desk's may do that")]
+    #[error("this is a front end's token; use an agent desk's for this request")]
     NotAnAgent,
-    #[error("pages of this origin may not ask (gateway.allowed_origins)")]
+    #[error("pages of this origin are not allowed (gateway.allowed_origins)")]
     ForeignPage,
-    #[error("too many requests of this tenant at a time (gateway.max_requests_per_tenant)")]
+    #[error("too many concurrent requests of this tenant (gateway.max_requests_per_tenant)")]
     TooMany,
     #[error("{0}")]
     Unfit(String),
-    #[error("nothing is known of this turn; send it, or ask where it was sent")]
+    #[error("this turn is unknown here; send it, or ask the gateway that it was sent to")]
     NoTurn,
     #[error("the turn could not be written to the log; send it again with the same turn id")]
     NotWritten,

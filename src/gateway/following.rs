@@ -43,7 +43,7 @@ pub(crate) fn follow(
                 None => tracing::debug!(
                     topic = topic.name(),
                     offset = record.offset,
-                    "of no conversation"
+                    "skipped a record without a conversation"
                 ),
             }
         }
@@ -142,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn records_are_told_as_they_are() {
+    fn events_carry_their_records_unchanged() {
         let fixture = include_str!("../../tests/fixtures/records/v1/response.brief.json");
         let (key, kind, turn_id, value) = told(Topic::Responses, &record(fixture)).unwrap();
         let mut expected: Value = serde_json::from_str(fixture).unwrap();

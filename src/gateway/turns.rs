@@ -272,7 +272,7 @@ fn object(body: &[u8]) -> Result<Value, RequestFailure> {
 }
 
 pub(crate) fn unfit(error: &serde_json::Error) -> RequestFailure {
-    RequestFailure::Unfit(format!("the body is not as it should be: {error}"))
+    RequestFailure::Unfit(format!("the body is invalid: {error}"))
 }
 
 #[cfg(test)]

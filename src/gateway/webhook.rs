@@ -129,11 +129,20 @@ impl Webhook {
             match self.call(event) {
                 Called::Taken => return true,
                 Called::Refused(said) => {
-                    tracing::error!(event = event.id, said, "refused by the webhook, and left");
+                    tracing::error!(
+                        event = event.id,
+                        said,
+                        "the webhook refused an event; dropped it"
+                    );
                     return true;
                 }
                 Called::Again(said, after) => {
-                    tracing::warn!(event = event.id, attempt, said, "the webhook is called again");
+                    tracing::warn!(
+                        event = event.id,
+                        attempt,
+                        said,
+                        "the webhook did not take an event; retrying"
+                    );
                     let mut left =
                         wait.mul_f64(1.0 + fastrand::f64() / 4.0).max(after.unwrap_or_default());
                     while !left.is_zero() && !is_over() {

@@ -77,12 +77,12 @@ pub(crate) fn write_all(
                     true
                 }
                 Err(error) => {
-                    tracing::warn!(%error, records = together.len(), "turns were not written");
+                    tracing::warn!(%error, records = together.len(), "cannot write turns");
                     false
                 }
             },
             Err(error) => {
-                tracing::warn!(%error, "the topic of turns cannot be written to");
+                tracing::warn!(%error, "cannot open the topic of turns for writing");
                 false
             }
         };
@@ -150,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn what_fails_is_told_and_what_comes_next_is_written() {
+    fn a_failed_write_is_reported_and_the_next_succeeds() {
         let notes = Arc::<Mutex<Vec<String>>>::default();
         let (sender, records) = std::sync::mpsc::channel();
         let opened = Arc::clone(&notes);

@@ -155,7 +155,7 @@ impl Batch {
         }
         let (questions, device) = (examples.len(), &Device::Cpu);
         if questions == 0 {
-            let what = "no question has gold evidence and other texts among what was recalled";
+            let what = "no question recalled both gold evidence and other texts";
             return Err(candle_core::Error::Msg(what.to_owned()));
         }
         let shape = (questions, most);

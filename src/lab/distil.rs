@@ -84,7 +84,7 @@ pub enum DistilError {
     #[error(transparent)]
     Piece(#[from] PieceError),
     /// There are too few texts.
-    #[error("{texts} texts do not do for {dimensions} dimensions; give more texts")]
+    #[error("{texts} texts are too few for {dimensions} dimensions; give more texts")]
     TooFewTexts {
         /// The number of texts.
         texts: usize,
@@ -92,7 +92,7 @@ pub enum DistilError {
         dimensions: usize,
     },
     /// More dimensions than the encoder has.
-    #[error("the encoder has {encoder} dimensions, the table cannot have {dimensions}")]
+    #[error("the encoder has {encoder} dimensions, so the table cannot have {dimensions}")]
     TooManyDimensions {
         /// Dimensions of the encoder.
         encoder: usize,

@@ -137,7 +137,7 @@ impl fmt::Display for Positive {
 pub enum LabelledError {
     /// The data set has no labels of what its replies used.
     #[error(
-        "{format} does not say which turns need knowledge; these do: {}",
+        "{format} does not say which turns need knowledge; use one of {}",
         LABELLED.map(Format::name).join(", ")
     )]
     Unlabelled {

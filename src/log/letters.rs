@@ -134,7 +134,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_mark_names_the_letter_and_is_none() {
+    fn a_mark_names_its_letter_and_is_not_a_letter() {
         let letter =
             Record { partition: 3, offset: 41, key: Some(b"k".to_vec()), ..Record::default() };
         let Output { topic, partition, key, value, headers, .. } = mark(&letter);

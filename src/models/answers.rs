@@ -217,7 +217,7 @@ impl Model<GenerateRequest, Generated> for Recorded {
             let line =
                 Line { asked, stage, origin, text, failed, confidence, model, digest, question };
             if let Err(error) = recording.write(&line) {
-                tracing::error!(path = %recording.path.display(), "an answer is lost: {error}");
+                tracing::error!(path = %recording.path.display(), "answer not recorded: {error}");
             }
         });
         self.model.ask(request, reply)

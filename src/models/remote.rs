@@ -46,7 +46,7 @@ pub enum StartError {
     Config(#[from] ConfigProblem),
     /// The variable of the key is not set.
     #[error(
-        "there is no variable {variable} in the environment, which api_key_env names; set it to the server's key"
+        "the environment variable {variable}, which api_key_env names, is not set; set it to the server's key"
     )]
     NoKey {
         /// The variable's name.
@@ -54,7 +54,7 @@ pub enum StartError {
     },
     /// The variable holds no valid key.
     #[error(
-        "the variable {variable} holds no key: it is empty, or has letters that no header can have"
+        "the variable {variable} holds no key: it is empty, or has characters that no header can have"
     )]
     BadKey {
         /// The variable's name.
@@ -69,12 +69,10 @@ pub enum StartError {
         reason: String,
     },
     /// The HTTP client cannot be built.
-    #[error(
-        "no client for the server: {0}; over https the system must have certificates, or ca_file"
-    )]
+    #[error("cannot make an HTTP client: {0}; https needs the system's certificates or ca_file")]
     Client(String),
     /// The system cannot start the thread.
-    #[error("no thread for the model: {0}; raise the limit of the system")]
+    #[error("cannot start a thread for the model: {0}; raise the system's limit")]
     Threads(io::Error),
     /// The configured interface does not suit the task.
     #[error("model `{name}`: api must be {wanted} here")]

@@ -133,7 +133,7 @@ impl StaticTable {
         let (rows, scales) = (tensors.tensor("rows"), tensors.tensor("scales"));
         let (rows, scales) = (rows.map_err(damaged)?, scales.map_err(damaged)?);
         let &[pieces, dimensions] = rows.shape() else {
-            return Err(not_a_table(place, "its rows are no table"));
+            return Err(not_a_table(place, "its rows are not a matrix"));
         };
         let fits = rows.dtype() == Dtype::I8
             && scales.dtype() == Dtype::F32

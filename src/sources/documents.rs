@@ -110,15 +110,15 @@ pub enum DocumentsError {
         source: tantivy::TantivyError,
     },
     /// Another process is changing the store.
-    #[error("another process changes the documents in {folder}; try again when it is done", folder = folder.display())]
+    #[error("another process is changing the documents in {folder}; try again when it is done", folder = folder.display())]
     Busy {
         /// The folder of the store.
         folder: PathBuf,
     },
     /// The index of words belongs to another generation of the chunks.
     #[error(
-        "the index of words in {folder} is not that of the chunks there: an import was broken \
-         off, or this program cuts texts into other terms; run `turnstream documents reindex`",
+        "the index of words in {folder} does not match the chunks there: an import was \
+         interrupted, or another version made it; run `turnstream documents reindex`",
         folder = folder.display()
     )]
     Stale {
@@ -159,7 +159,7 @@ pub enum DocumentsError {
         source: std::io::Error,
     },
     /// The store has used up its chunk numbers.
-    #[error("{folder} has given all its four billion chunk numbers; import into another folder", folder = folder.display())]
+    #[error("{folder} has used all its four billion chunk numbers; import into another folder", folder = folder.display())]
     Full {
         /// The folder of the store.
         folder: PathBuf,

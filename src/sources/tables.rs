@@ -58,7 +58,7 @@ pub fn rows<R>(
         };
         let values: Map<String, Value> =
             serde_json::from_str(&line).map_err(|error| wrong(error.to_string()))?;
-        let nothing = || wrong("no column has a text, a number or a truth".to_owned());
+        let nothing = || wrong("no column has a text, a number, true or false".to_owned());
         rows.push(read(&values).ok_or_else(nothing)?);
     }
     Ok(rows)

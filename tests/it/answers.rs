@@ -85,7 +85,7 @@ fn responses(conversations: &[&[&str]], more: &str) -> (Vec<Response>, Value) {
 }
 
 #[test]
-fn a_customer_is_answered_or_openly_not() {
+fn a_customer_is_answered_or_told_that_there_is_no_answer() {
     let conversations: [&[&str]; 7] = [
         &["how long do i have to send a lamp back?"],
         &["until what time is the shop in harbour street open on saturday"],

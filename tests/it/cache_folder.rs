@@ -4,7 +4,7 @@
 use crate::turnstream;
 
 #[test]
-fn an_unwritable_cache_folder_is_told_of_once_and_costs_one_start() {
+fn an_unwritable_cache_folder_is_logged_once_and_slows_one_start() {
     let folder = tempfile::tempdir().expect("a folder");
     let path = |name: &str| folder.path().join(name);
     // Not even root can make a folder within a file.

@@ -63,7 +63,7 @@ fn a_pipe_is_answered_line_by_line_with_the_defaults() {
     }
     assert!(shown.contains("\"What is bread made of?\""), "it is recalled: {shown}");
     assert!(shown.contains("(no language model was asked"), "{shown}");
-    assert!(shown.contains("(no command is called /nothing"), "{shown}");
+    assert!(shown.contains("(unknown command /nothing"), "{shown}");
 
     let (responses, counts, _) = printed(&chat(&["--json"], "How do I clean a coffee machine?\n"));
     assert_eq!((responses.len(), invariants::counts_are_conserved(&counts)), (1, 1));
@@ -97,7 +97,7 @@ fn a_chat_goes_on_where_it_was_left() {
 }
 
 #[test]
-fn who_is_not_answered_hears_why() {
+fn an_unanswered_user_hears_why() {
     let folder = tempfile::tempdir().expect("a folder");
     let config = folder.path().join("short.toml");
     std::fs::write(&config, "[turns]\nmax_text_bytes = 10\n").expect("written");

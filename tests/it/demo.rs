@@ -94,7 +94,7 @@ fn responses_keep_the_invariants() {
 }
 
 #[test]
-fn a_gate_that_says_no_asks_nothing() {
+fn a_gate_that_says_no_retrieves_nothing() {
     for response in WHOLE.responses.iter().filter(|response| !response.gate.retrieve) {
         assert_eq!(response.plan.0, Vec::new(), "{}", response.turn_id);
         assert!(response.evidence.is_empty() && response.demand.query_concepts().next().is_none());

@@ -151,7 +151,7 @@ fn a_browser_shows(page: &str, report: &Value) {
 }
 
 #[test]
-fn a_limit_that_says_nothing_is_refused() {
+fn an_invalid_limit_is_refused() {
     for limit in ["answer", "answer->reply > 1%", "answer->ask > x", "answer->ask > -1%"] {
         let output =
             turnstream(&["diff", "a", "b", "--fail-over", limit]).output().expect("starts");

@@ -84,7 +84,7 @@ fn says_why(status: u16, body: &'static str, says: &[&str]) {
 
     // Reported before the first turn, then at the first of the kind, and no more within a minute.
     let probed = line(&lines, "the language model does not answer");
-    let failed = line(&lines, "a model gave no answer that can be used");
+    let failed = line(&lines, "a model gave no usable answer");
     for said in [probed, failed] {
         assert_eq!((&said["level"], &said["model"]), (&json!("WARN"), &json!("default")));
         is_told(said["reason"].as_str().expect("a reason"));
@@ -116,24 +116,24 @@ fn says_why(status: u16, body: &'static str, says: &[&str]) {
 }
 
 #[test]
-fn a_refused_key_is_told_of_with_what_the_server_says() {
+fn a_refused_key_is_logged_with_the_servers_message() {
     let body = "{\"error\":{\"message\":\"invalid api key: sk-hush-4711-hush \\u001b[2J\\u202e\"}}";
     says_why(401, body, &["401", "invalid api key: ********", "api_key_env"]);
 }
 
 #[test]
-fn a_path_that_is_not_there_is_told_of_with_what_the_server_says() {
+fn a_missing_path_is_logged_with_the_servers_message() {
     says_why(404, "{\"detail\":\"Not Found\"}", &["404", "Not Found", "base_url"]);
 }
 
 #[test]
-fn a_page_for_people_is_told_of_with_its_beginning() {
+fn an_html_page_is_logged_with_its_beginning() {
     let page = "<html>\r\n<title>Welcome to the intranet, sk-hush-4711-hush</title>";
     says_why(200, page, &["not an answer of a model", "Welcome to the intranet, ********"]);
 }
 
 #[test]
-fn a_model_that_answers_is_told_of_before_the_first_turn() {
+fn a_model_that_answers_is_logged_before_the_first_turn() {
     let folder = tempfile::tempdir().expect("a folder");
     let server = ScriptedServer::start(Script::Writes(&[GOOD]));
     prepare(folder.path(), &server, 1, "", "");
@@ -176,7 +176,7 @@ fn is_not_said(rubbish: &'static str, says: &str) {
             let fault = response.degraded[0].fault().expect("a reason");
             assert_eq!((fault.stage, fault.kind), (Stage::Generation, FaultKind::Unfit));
             assert!(fault.reason.contains(says), "{}", fault.reason);
-            assert_eq!(line(&lines, "a model gave no answer")["kind"], json!("unfit"));
+            assert_eq!(line(&lines, "a model gave no usable answer")["kind"], json!("unfit"));
         }
         let (_, again, _) = replay(folder.path(), &["--answers", "answers.jsonl"]);
         assert_eq!(again, responses, "without a model as well");
@@ -184,7 +184,7 @@ fn is_not_said(rubbish: &'static str, says: &str) {
 }
 
 #[test]
-fn an_answer_without_words_is_not_said() {
+fn an_answer_without_words_is_not_sent() {
     is_not_said("", "wrote nothing");
     is_not_said(" \n ", "says nothing");
 }
@@ -196,8 +196,8 @@ fn a_fragment_of_json_is_not_said() {
 
 #[test]
 fn a_value_of_a_program_is_not_said() {
-    is_not_said("true", "value of a program");
-    is_not_said("null", "value of a program");
+    is_not_said("true", "not a sentence");
+    is_not_said("null", "not a sentence");
 }
 
 #[test]
@@ -212,5 +212,8 @@ fn what_turns_the_direction_of_writing_is_not_said() {
 
 #[test]
 fn two_attempts_at_one_answer_are_not_said() {
-    is_not_said("Chamomile tea is said to be thChamomile tea is said to be the calmest.", "begun");
+    is_not_said(
+        "Chamomile tea is said to be thChamomile tea is said to be the calmest.",
+        "starts again",
+    );
 }

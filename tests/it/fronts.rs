@@ -93,8 +93,8 @@ pub(crate) fn is_there(test: &str, command: &mut Command) -> Option<Output> {
 }
 
 #[test]
-fn clients_that_are_not_ours_see_words_before_they_are_committed_and_after() {
-    let test = "clients_that_are_not_ours_see_words_before_they_are_committed_and_after";
+fn third_party_clients_see_words_before_they_are_committed_and_after() {
+    let test = "third_party_clients_see_words_before_they_are_committed_and_after";
     let fetch = Path::new(env!("CARGO_MANIFEST_DIR")).join("deploy/openai-client");
     let Some(package) = is_there(test, &mut Command::new(fetch)) else { return };
     let package = String::from_utf8(package.stdout).expect("a path").trim().to_owned();

@@ -166,7 +166,7 @@ fn a_replay_forgets_where_it_is_asked_to() {
     assert!(evicted.iter().all(|gone| gone["reason"] == "forget"), "{shown}");
     let tree = turnstream(&["history", "show", "returning", "--changes", &path("history.jsonl")]);
     let tree = String::from_utf8({ tree }.output().unwrap().stdout).unwrap();
-    assert!(tree.contains("was to be forgotten"), "{tree}");
+    assert!(tree.contains("was forgotten on request"), "{tree}");
 }
 
 /// A log in a directory that `run` serves from standard input to its end.

@@ -188,7 +188,7 @@ fn a_conversation_goes_on_where_its_history_was_imported() {
     let (code, refused) = site.import(&[&first, "--data", &two]);
     assert_eq!(code, 3, "{refused}");
     assert!(
-        refused["error"].as_str().expect("text").contains("`default/c-1` already"),
+        refused["error"].as_str().expect("text").contains("already has a history of `default/c-1`"),
         "{refused}"
     );
     let (code, replaced) = site.import(&[&first, "--data", &two, "--replace"]);

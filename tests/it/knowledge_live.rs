@@ -136,7 +136,7 @@ fn runs(site: &KnowledgeSite<'_>, config: &Path) {
     let text = engine.log();
     let at = |what: &str| text.find(what).unwrap_or_else(|| panic!("no `{what}`\n{text}"));
     assert!(at("caught up") < at("restored"), "turns wait for it\n{text}");
-    assert!(text.contains("a record is no change") && text.contains("offset="), "{text}");
+    assert!(text.contains("a record is not a change") && text.contains("offset="), "{text}");
     engine.stop();
 
     let narrow = site.config_with("narrow", "", "[knowledge]\nmax_live_changes = 100\n");

@@ -99,8 +99,8 @@ fn start(config: &RemoteConfig) -> (Arc<Generate>, RemoteMetrics) {
 }
 
 #[test]
-fn a_server_that_is_not_ours_writes_and_is_counted() {
-    let Some(server) = server("a_server_that_is_not_ours_writes_and_is_counted") else { return };
+fn a_third_party_server_writes_and_is_counted() {
+    let Some(server) = server("a_third_party_server_writes_and_is_counted") else { return };
     for api in [Api::Chat, Api::Completions] {
         let config = RemoteConfig { api, log_probabilities: true, ..server.config.clone() };
         let (model, metrics) = start(&config);
@@ -120,8 +120,8 @@ fn a_server_that_is_not_ours_writes_and_is_counted() {
 }
 
 #[test]
-fn a_server_that_is_not_ours_streams() {
-    let Some(server) = server("a_server_that_is_not_ours_streams") else { return };
+fn a_third_party_server_streams() {
+    let Some(server) = server("a_third_party_server_streams") else { return };
     for api in [Api::Chat, Api::Completions] {
         let config = RemoteConfig { api, log_probabilities: true, ..server.config.clone() };
         let (model, metrics) = start(&config);
@@ -146,8 +146,8 @@ fn a_server_that_is_not_ours_streams() {
 }
 
 #[test]
-fn a_server_that_is_not_ours_follows_a_schema() {
-    let Some(server) = server("a_server_that_is_not_ours_follows_a_schema") else { return };
+fn a_third_party_server_follows_a_schema() {
+    let Some(server) = server("a_third_party_server_follows_a_schema") else { return };
     let schema = json!({
         "type": "object",
         "properties": {
@@ -187,8 +187,8 @@ fn a_server_that_is_not_ours_follows_a_schema() {
 }
 
 #[test]
-fn a_server_that_is_not_ours_refuses_and_is_given_up() {
-    let Some(server) = server("a_server_that_is_not_ours_refuses_and_is_given_up") else { return };
+fn a_third_party_server_refuses_and_is_given_up() {
+    let Some(server) = server("a_third_party_server_refuses_and_is_given_up") else { return };
     let (model, metrics) = start(&server.config);
     let long = request(&"tea ".repeat(5_000), 1);
     let error = ask(&*model, long).wait().expect_err("too long").to_string();
@@ -213,8 +213,8 @@ fn a_server_that_is_not_ours_refuses_and_is_given_up() {
 /// Runs the engine with its encoder on that server: the shipped table ranks the facts, which have
 /// no vectors by the server, and the documents' chunks get theirs from it.
 #[test]
-fn documents_are_embedded_and_found_by_a_server_that_is_not_ours() {
-    let test = "documents_are_embedded_and_found_by_a_server_that_is_not_ours";
+fn documents_are_embedded_and_found_by_a_third_party_server() {
+    let test = "documents_are_embedded_and_found_by_a_third_party_server";
     let Some(server) = server(test) else { return };
     let folder = tempfile::tempdir().expect("a folder");
     let file = |name: &str| folder.path().join(name).display().to_string();
@@ -272,8 +272,8 @@ fn documents_are_embedded_and_found_by_a_server_that_is_not_ours() {
 }
 
 #[test]
-fn a_server_that_is_not_ours_embeds() {
-    let Some(server) = server("a_server_that_is_not_ours_embeds") else { return };
+fn a_third_party_server_embeds() {
+    let Some(server) = server("a_third_party_server_embeds") else { return };
     let config = RemoteConfig { api: Api::Embeddings, batch_texts: 2, ..server.config.clone() };
     let embedder = RemoteEmbedder::start("random", &config, RemoteMetrics::unread());
     let embedder = embedder.expect("starts");

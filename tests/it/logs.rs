@@ -85,8 +85,8 @@ fn check_types(lines: &[Value]) {
 }
 
 #[test]
-fn a_broker_that_is_away_is_told_of_in_few_lines_and_they_stay_json() {
-    let test = "a_broker_that_is_away_is_told_of_in_few_lines_and_they_stay_json";
+fn an_unreachable_broker_is_logged_in_few_lines_of_json() {
+    let test = "an_unreachable_broker_is_logged_in_few_lines_of_json";
     let Some(broker) = Broker::start_or_skip(test) else { return };
     let folder = tempfile::tempdir().expect("a folder");
     broker.create_topics("", 2);

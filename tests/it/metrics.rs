@@ -431,7 +431,7 @@ fn the_program_serves_where_the_configuration_says() {
 /// Such connections once took every descriptor: the port refused, and the process ended when it
 /// needed one.
 #[test]
-fn connections_that_ask_nothing_take_neither_the_port_nor_the_log() {
+fn idle_connections_exhaust_neither_the_port_nor_the_log() {
     let mut program = Program::start();
     let connect = |at| {
         let mut connection = TcpStream::connect(program.address).expect("the server listens");

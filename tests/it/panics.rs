@@ -59,7 +59,7 @@ fn a_workers_panic_names_message_place_and_input_in_json_and_in_the_error() {
     assert!(place.starts_with("operators/history/scopes.rs:"), "{place}");
     assert_eq!(panic["level"], "ERROR");
     assert_eq!((&panic["partition"], &panic["offset"]), (&partition.into(), &offset.into()));
-    let input = format!("at work on the input at partition {partition}, offset {offset}");
+    let input = format!("while serving the input at partition {partition}, offset {offset}");
     for part in ["a worker panicked", message, place, &input] {
         assert!(error.contains(part), "{part} in {error}");
     }

@@ -31,7 +31,7 @@ fn lamps(folder: &std::path::Path) -> String {
 const REFINING: &str = "[consistency]\nform = \"lexical\"\n[self_refinement]\nsteps = 2\n";
 
 #[test]
-fn rows_that_are_not_said_make_place_for_others() {
+fn rows_that_are_not_said_make_room_for_others() {
     let folder = tempfile::tempdir().expect("a folder");
     let turns = [
         turn(0, "What is the price of the Bergen lamp?", &[]),

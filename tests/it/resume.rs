@@ -164,7 +164,7 @@ fn goes_on(replay: &Replay<'_>, signal: &str) {
     if signal == "-TERM" {
         let said = String::from_utf8_lossy(&stopped.stderr);
         assert_eq!(stopped.status.code(), Some(1), "{said}");
-        assert!(said.contains("go on with --resume"), "{said}");
+        assert!(said.contains("continue with --resume"), "{said}");
     } else {
         // A partial line, as a kill in the middle of a write leaves it.
         append(&cut.join("out.jsonl"), br#"{"schema_version":1,"resp"#);
@@ -241,7 +241,7 @@ fn recorded_answers_go_on_with_their_replay() {
 }
 
 #[test]
-fn what_cannot_be_gone_on_with_is_refused_before_a_file_is_touched() {
+fn what_cannot_be_resumed_is_refused_before_a_file_is_touched() {
     let folder = tempfile::tempdir().expect("a folder");
     let refused = |replay: &Replay<'_>, more: &[&str], says: &str| {
         let before = files(folder.path());
@@ -263,7 +263,7 @@ fn what_cannot_be_gone_on_with_is_refused_before_a_file_is_touched() {
     let fewer = Replay { lines: lines[..99].to_vec(), flags: &[], outputs: &outputs };
     refused(&fewer, &["--resume"], "inputs are not those that were replayed: the log has 99");
     refused(&replay, &["--resume", "--format", "sgd"], "--format is `sgd`");
-    refused(&replay, &["--resume", "--history", "generated"], "begun with `recorded`");
+    refused(&replay, &["--resume", "--history", "generated"], "began with `recorded`");
     let config = folder.path().join("other.toml");
     std::fs::write(&config, "[gate]\nthreshold = 0.25\n").expect("written");
     let config = config.display().to_string();
@@ -309,7 +309,7 @@ fn responses_go_to_standard_output() {
     assert_eq!(names, ["log.jsonl", "out.jsonl"].map(PathBuf::from), "no file is called -");
 
     for (flags, says) in [
-        (["--out", "-", "--resume"].as_slice(), "can be neither gone on with nor read again"),
+        (["--out", "-", "--resume"].as_slice(), "can be neither resumed nor read again"),
         (&["--out-recorded", "-"], "only responses can go to standard output"),
     ] {
         let refused = run(flags);

@@ -66,7 +66,7 @@ fn what_is_said_plans_the_sources_and_rows_are_said() {
 }
 
 #[test]
-fn sources_that_are_no_order_are_refused_by_key() {
+fn sources_that_cannot_be_ordered_are_refused_by_key() {
     let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path().join("t.toml");
     let validate = |config: &str| {

@@ -31,8 +31,8 @@ const PATIENCE: Duration = Duration::from_secs(120);
 pub(crate) const MENDS: &str = "these partitions have no owner";
 
 #[test]
-fn partitions_that_a_rebalance_left_to_nobody_are_given_on() {
-    let test = "partitions_that_a_rebalance_left_to_nobody_are_given_on";
+fn partitions_that_a_rebalance_left_unowned_are_reassigned() {
+    let test = "partitions_that_a_rebalance_left_unowned_are_reassigned";
     let Some(broker) = Broker::start_or_skip(test) else { return };
     broker.create_topics("", PARTITIONS);
     let folder = tempfile::tempdir().expect("a folder");

@@ -38,7 +38,7 @@ const CASES: &[Case] = &[
         "[generation]\nform = \"prompted\"\nprompted.model = \"m\"\n[language_models.m]\n\
          kind = \"remote\"\nmodel = \"m\"\napi_key_env = \"TURNSTREAM_NO_SUCH_KEY\"\n",
         "7: language_models.m.api_key_env",
-        "there is no variable TURNSTREAM_NO_SUCH_KEY",
+        "the environment variable TURNSTREAM_NO_SUCH_KEY",
     ),
     case(
         "[generation]\nform = \"prompted\"\nprompted.model = \"m\"\n[language_models.m]\n\
@@ -51,7 +51,7 @@ const CASES: &[Case] = &[
         "[generation]\nform = \"prompted\"\nprompted.model = \"m\"\nprompted.prompt = \"my-prompt\"\n\
          [language_models.m]\nkind = \"remote\"\nmodel = \"m\"\n",
         "4: generation.prompted.prompt",
-        "my-prompt is none of the prompts that ship",
+        "my-prompt is not a shipped prompt",
     ),
     case(
         "[history.summaries]\nform = \"prompted\"\nprompted.model = \"m\"\n\
@@ -69,7 +69,7 @@ const CASES: &[Case] = &[
         "[generation]\nform = \"prompted\"\nprompted.model = \"m\"\n[language_models.m]\n\
          kind = \"local\"\npath = \"HERE/rooms.csv\"\n",
         "6: language_models.m.path",
-        "it is no GGUF file",
+        "it is not a readable GGUF file",
     ),
     case(
         "[models]\nembedder = \"minlm\"\n",
@@ -85,7 +85,7 @@ const CASES: &[Case] = &[
         "[models]\nembedder = \"server\"\nserver.model = \"m\"\nserver.api = \"embeddings\"\n\
          server.api_key_env = \"TURNSTREAM_NO_SUCH_KEY\"\n",
         "5: models.server.api_key_env",
-        "there is no variable",
+        "the environment variable TURNSTREAM_NO_SUCH_KEY",
     ),
     case("[models]\nscorer = \"HERE/none\"\n", "2: models.scorer", "cannot read"),
     case(
@@ -149,12 +149,12 @@ const CASES: &[Case] = &[
     case(
         "[run]\ncache_directory = \"HERE/rooms.csv/cache\"\n",
         "2: run.cache_directory",
-        "rooms.csv is no folder",
+        "rooms.csv is not a folder",
     ),
     case(
         "[log]\nkind = \"embedded\"\ndirectory = \"HERE/rooms.csv/log\"\n",
         "3: log.directory",
-        "rooms.csv is no folder",
+        "rooms.csv is not a folder",
     ),
     // An address that is not this machine's.
     case("[metrics]\naddress = \"192.0.2.1:9464\"\n", "2: metrics.address", "cannot be bound"),
@@ -229,7 +229,7 @@ fn everything_that_is_wrong_is_told_at_once() {
 }
 
 #[test]
-fn a_model_that_gives_no_answer_is_told_where_it_is_asked() {
+fn a_model_without_an_answer_is_reported_where_it_is_asked() {
     let folder = site();
     let server = ScriptedServer::start(Script::Good);
     let config = |address: &str| {

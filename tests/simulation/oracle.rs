@@ -260,7 +260,7 @@ fn check_payload(
             assert!(letter.fault.stage == Stage::Generation && !degrades, "{letter:?}");
             let reason = &letter.fault.reason;
             // The scripted model quotes the user's words, and fragments may begin alike.
-            let quoted = config.turns.burst_ms > 0 && reason.contains("begins a second time");
+            let quoted = config.turns.burst_ms > 0 && reason.contains("starts again");
             let by_model = reason.starts_with("model `") || quoted;
             assert!(by_model, "nothing fails here but a model: {letter:?}");
             assert_eq!(record.value, sent.value, "as it came");

@@ -115,7 +115,7 @@ fn a_faithful_response_is_said() {
 }
 
 #[test]
-fn an_unfaithful_one_is_the_realisers() {
+fn the_realiser_replaces_an_unfaithful_response() {
     for said in [
         &[words(" It costs 99.")][..],
         &[words(" I do not know.")],
@@ -156,7 +156,7 @@ fn where_the_model_fails_the_realiser_answers() {
 }
 
 #[test]
-fn what_it_does_not_word_is_not_asked_of_it() {
+fn the_model_is_not_asked_about_what_it_cannot_word() {
     let said = [words(" Never said.")];
     let passage = crate::testing::document("documents", "d", "Lamps are old.", 0.9);
     let passage = Evidence { selected: true, ..passage };

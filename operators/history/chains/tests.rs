@@ -52,7 +52,7 @@ fn chains_are_bounded_in_length_and_in_how_many_are_open() {
 }
 
 #[test]
-fn who_goes_leaves_the_others_in_order() {
+fn removing_an_entry_keeps_the_others_in_order() {
     let mut chains = told(&["parcel", "parcel", "parcel"], &ChainsConfig::default());
     chains.remove(1);
     assert_eq!(shape(&chains), [[0, 2]]);

@@ -137,7 +137,7 @@ fn what_is_restored_is_what_was() {
 }
 
 #[test]
-fn where_the_encoder_fails_words_are_gone_by_and_the_response_says_so() {
+fn if_the_encoder_fails_words_decide_and_the_response_says_so() {
     let mut talk = Talk::new(awaiting());
     talk.user("How deep is the lake?");
     prepare(&mut talk);

@@ -320,7 +320,7 @@ proptest! {
     /// Whichever scopes are in memory, the outcomes and changes are the same, and the cache holds what
     /// the compacted changelog holds.
     #[test]
-    fn an_idle_scope_is_not_told_from_a_busy_one(
+    fn an_idle_scope_behaves_like_a_busy_one(
         acts in prop::collection::vec(act(), 1..120),
         max_scopes_in_memory in 0..3_usize,
         idle_after_seconds in 0..3_u64,

@@ -52,7 +52,7 @@ fn fragments_are_answered_as_one_utterance() {
 }
 
 #[test]
-fn what_does_not_go_on_ends_the_wait_and_waits_itself() {
+fn an_utterance_that_cannot_be_merged_ends_the_wait_and_starts_another() {
     let mut talk = Talk::new(in_bursts());
     talk.at(0, "hi");
     talk.at(1_501, "another day");
@@ -73,7 +73,7 @@ fn what_does_not_go_on_ends_the_wait_and_waits_itself() {
 }
 
 #[test]
-fn a_repeat_of_a_fragment_is_none() {
+fn a_repeat_is_a_duplicate_and_not_a_fragment() {
     let mut talk = Talk::new(in_bursts());
     talk.at(0, "hi");
     talk.say(Speaker::User, "hi", |turn| {

@@ -179,7 +179,7 @@ impl Dictionary {
     pub(in super::super) fn live(&self, id: ConceptId) -> Option<&LiveConcept> {
         let at = id.0.checked_sub(self.first())?;
         let concept = self.concepts.get(at as usize).and_then(Option::as_ref);
-        Some(concept.unwrap_or_else(|| panic!("{id:?} is no concept of this knowledge")))
+        Some(concept.unwrap_or_else(|| panic!("{id:?} is not a concept of this graph")))
     }
 
     /// The concepts beyond the snapshot with this text, by language.

@@ -48,9 +48,9 @@ pub(super) struct Present {
 /// Why a change cannot be applied.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum Full {
-    #[error("it names one source more than the {MAX_SOURCES} that there may be")]
+    #[error("it would add a source beyond the limit of {MAX_SOURCES}")]
     Sources,
-    #[error("it names one relation more than the {MAX_RELATIONS} that there may be")]
+    #[error("it would add a relation beyond the limit of {MAX_RELATIONS}")]
     Relations,
 }
 

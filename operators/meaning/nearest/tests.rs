@@ -41,7 +41,7 @@ fn told(expected: &[(f64, &str)]) -> Vec<(f64, String)> {
 }
 
 #[test]
-fn by_falling_cosine_ties_as_facts_stand_without_denied_ones() {
+fn facts_come_by_falling_cosine_without_denied_ones() {
     let graph = graph(FACTS);
     let all = meaning(&graph).with_searched(Searched::strongest(&graph, 1_000));
     let expected = told(&[(1.0, "purr"), (0.8, "milk"), (0.6, "pet"), (0.6, "talk")]);
@@ -54,7 +54,7 @@ fn by_falling_cosine_ties_as_facts_stand_without_denied_ones() {
 }
 
 #[test]
-fn of_a_large_graph_the_strongest_of_each_concept() {
+fn of_a_large_graph_only_the_strongest_facts_are_searched() {
     let graph = graph(FACTS);
     let all = graph.facts().len();
     // Heads: a hub with 300 facts, the kitten with four, three with one fact each.

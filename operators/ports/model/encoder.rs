@@ -84,7 +84,7 @@ pub fn encode_all(
         others.into_iter().fold(own, |ended, other| {
             let panicked = EncodeError {
                 encoder: encoder.name().to_owned(),
-                reason: "it panicked; the log has the place".to_owned(),
+                reason: "it panicked; the log says where".to_owned(),
             };
             ended.and(other.join().unwrap_or(Err(panicked)))
         })

@@ -194,7 +194,7 @@ fn what_was_thought_first_stands_in_the_next_question_and_outlives_a_failure() {
 }
 
 #[test]
-fn a_thought_that_fails_is_gone_without_where_the_policy_says_so() {
+fn a_failed_thought_is_skipped_if_the_policy_allows_it() {
     let (ended, counts) = run_over("think", &["panic", "yes"], OnFailure::Degrade);
     assert_eq!(told(&ended), "/yes");
     assert_eq!(ended.unwrap().progress.without(), [Stage::Gate]);
@@ -240,15 +240,15 @@ impl DecideByRules for Straying {
 }
 
 #[test]
-#[should_panic(expected = "gate changed Some(Draft), which its row does not name")]
-fn a_stage_that_changes_what_is_not_its_own_is_caught() {
+#[should_panic(expected = "gate changed Some(Draft), which its row does not list")]
+fn a_stage_that_writes_what_its_row_does_not_list_panics() {
     let turn = gated(context(&["u: hello"]), &graph(""));
     run_dataflow(vec![turn], |turns| run(turns, Straying, &runner()));
 }
 
 #[test]
-#[should_panic(expected = "gate reads what nobody wrote on this turn's way")]
-fn a_stage_that_stands_before_what_it_reads_is_caught() {
+#[should_panic(expected = "gate reads a part of the record that no earlier stage wrote")]
+fn a_stage_that_reads_what_is_not_yet_written_panics() {
     let mut turn = gated(context(&["u: hello"]), &graph(""));
     turn.progress.written = Written::begun(&[RecordPart::Dialogue]);
     run_dataflow(vec![turn], |turns| run(turns, Straying, &runner()));

@@ -128,7 +128,7 @@ impl State {
 }
 
 fn interrupted() -> CallError {
-    CallError::Model("interrupted by who reads along".to_owned())
+    CallError::Model("interrupted by the user".to_owned())
 }
 
 fn taken(reply: &Waiting) -> Option<Reply<Generated>> {

@@ -55,7 +55,7 @@ impl<'out> View<'out> {
         let so_far = so_far.trim();
         if !so_far.starts_with(&self.text) {
             self.end_line()?;
-            self.note("the model begins anew")?;
+            self.note("the model starts again")?;
             self.clear();
         }
         so_far.clone_into(&mut self.text);
@@ -118,7 +118,7 @@ impl<'out> View<'out> {
         if self.text != response.text {
             if !self.text.is_empty() {
                 self.end_line()?;
-                self.note("what was written was not used; the response is:")?;
+                self.note("the text above was discarded; the response is:")?;
             }
             self.clear();
             self.text.clone_from(&response.text);

@@ -19,10 +19,7 @@ impl Edit {
         let functions = jaq_core::funs().chain(jaq_std::funs()).chain(jaq_json::funs());
         let (loader, arena) = (Loader::new(defs), Arena::default());
         let refused = |what: String| {
-            Usage::new(
-                format!("--edit: {what}"),
-                "give a program as jq takes it: .speaker = \"user\"",
-            )
+            Usage::new(format!("--edit: {what}"), "give a jq program, such as .speaker = \"user\"")
         };
         let loaded = loader.load(&arena, File { code: program, path: () }).map_err(|errors| {
             let said = errors.into_iter().map(|(_, error)| match error {
@@ -52,7 +49,8 @@ impl Edit {
     /// The bytes are not JSON, or the program fails or does not give exactly one value; the message
     /// says which.
     pub(super) fn of(&self, value: &[u8]) -> Result<Vec<u8>, String> {
-        let input = read::parse_single(value).map_err(|error| format!("it is no JSON: {error}"))?;
+        let input = read::parse_single(value)
+            .map_err(|error| format!("the letter is not JSON: {error}"))?;
         let context = Ctx::<JustLut<Val>>::new(&self.0.lut, Vars::new([]));
         let mut made = self.0.id.run((context, input)).map(unwrap_valr);
         match (made.next(), made.next()) {
@@ -61,14 +59,14 @@ impl Edit {
                 // jq has values that JSON does not.
                 match serde_json::from_str::<serde::de::IgnoredAny>(&text) {
                     Ok(_) => Ok(text.into_bytes()),
-                    Err(error) => Err(format!("the program makes no JSON of it: {error}")),
+                    Err(error) => Err(format!("the program's result is not JSON: {error}")),
                 }
             }
             (Some(Err(error)), _) | (_, Some(Err(error))) => {
-                Err(format!("the program fails on it: {error}"))
+                Err(format!("the program failed: {error}"))
             }
-            (None, _) => Err("the program makes nothing of it".to_owned()),
-            (Some(Ok(_)), Some(Ok(_))) => Err("the program makes several values of it".to_owned()),
+            (None, _) => Err("the program gives no value".to_owned()),
+            (Some(Ok(_)), Some(Ok(_))) => Err("the program gives several values".to_owned()),
         }
     }
 }
@@ -95,11 +93,11 @@ mod tests {
         assert_eq!(said, Ok(r#"{"speaker":"user","text":"Où ?"}"#.to_owned()));
         assert_eq!(edit(".", turn), Ok(turn.to_owned()), "numbers as they are written");
         for (program, value, why) in [
-            (".", "{", "no JSON"),
-            ("empty", "{}", "nothing"),
+            (".", "{", "letter is not JSON"),
+            ("empty", "{}", "no value"),
             (".a, .b", "{}", "several"),
-            ("nan", "{}", "no JSON of it"),
-            (".a.b", r#"{"a": 1}"#, "fails"),
+            ("nan", "{}", "result is not JSON"),
+            (".a.b", r#"{"a": 1}"#, "failed"),
         ] {
             let said = edit(program, value).expect_err("refused");
             assert!(said.contains(why), "{program}: {said}");

@@ -107,8 +107,8 @@ impl Redriving {
 /// Sends the selected letters again.
 pub(super) fn execute(args: &RedriveArgs, out: &mut dyn Write) -> anyhow::Result<Exit> {
     if args.letters.is_empty() && args.filter.is_empty() && !args.all {
-        let remedy = "name letters, say --reason, --stage, --kind or --since, or --all";
-        return Err(Usage::new("which letters are to be sent again?", remedy).into());
+        let remedy = "name letters, or give --reason, --stage, --kind, --since or --all";
+        return Err(Usage::new("no letters are selected", remedy).into());
     }
     let edit = args.edit.as_deref().map(Edit::new).transpose()?;
     let config = load_config(args.place.config.as_deref())?.value;
@@ -165,8 +165,8 @@ impl Meant {
                 return Err(missing(*letter).into());
             }
             if marked.contains(letter) && !args.again {
-                let remedy = "say --again if it is to be sent once more";
-                return Err(Usage::new(format!("{letter} was sent again already"), remedy).into());
+                let remedy = "give --again to send it once more";
+                return Err(Usage::new(format!("{letter} was already sent again"), remedy).into());
             }
         }
         let all = places.len();

@@ -57,7 +57,7 @@ impl FromStr for Limit {
             "any" => Ok(None),
             name => {
                 let known = Action::ALL.into_iter().find(|action| action.name() == name);
-                known.map(Some).ok_or_else(|| format!("`{name}` is no action; {form}"))
+                known.map(Some).ok_or_else(|| format!("`{name}` is not an action; {form}"))
             }
         };
         let number = |text: &str| text.trim().parse::<f64>().ok().filter(|it| *it >= 0.0);

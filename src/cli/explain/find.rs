@@ -61,12 +61,12 @@ impl<'a> Wanted<'a> {
     fn missing(&self) -> Usage {
         let what = match self {
             Self::Latest => "there are no responses".to_owned(),
-            Self::OfId(id) => format!("there is no response of the id `{id}`"),
+            Self::OfId(id) => format!("there is no response with the id `{id}`"),
             Self::ToTurn(turn) => format!("there is no response to the turn `{turn}`"),
             Self::OnLine(line) => format!("there is no line {line}"),
         };
         let remedy = "each response names its response_id, conversation_id and turn_id; an input \
-                      that was recorded, or is a dead letter, has none";
+                      that was recorded, or is a dead letter, has no response";
         Usage::new(what, remedy)
     }
 }
@@ -154,7 +154,7 @@ fn latest(
             let value = record.value.as_deref().unwrap_or_default();
             let Ok(response) = serde_json::from_slice::<Response>(value) else {
                 let (partition, offset) = (record.partition, record.offset);
-                tracing::warn!(partition, offset, "passed over: it is no response");
+                tracing::warn!(partition, offset, "a record is not a response; skipped");
                 continue;
             };
             let place = Some((record.time_ms, record.partition, record.offset));

@@ -120,14 +120,14 @@ fn places(
     let partitioner = config.turns.partitioner;
     if partitions > 1 && embedded && config.turns.scope == ScopeKind::User {
         return Err(Usage::new(
-            "an embedded log has a conversation's turns on the partition of the conversation, and \
-             those of a user on several",
+            "an embedded log places turns by conversation, so a user's turns are on several \
+             partitions",
             "set log.embedded.partitions = 1, or turns.scope = \"conversation\"",
         ));
     }
     if partitions > 1 && !embedded && partitioner == Partitioner::Unchecked {
         return Err(Usage::new(
-            "turns.partitioner is \"unchecked\": on which partition turns come is not known",
+            "turns.partitioner is \"unchecked\", so the partition of a turn is unknown",
             "set turns.partitioner to how the writers of turns place keys: \"murmur2\" or \"crc32\"",
         ));
     }
@@ -142,7 +142,7 @@ fn places(
     };
     let placed = histories.iter().map(|(scope, _)| {
         let nowhere = || {
-            let message = format!("turns of the scope `{scope}` may come on any partition");
+            let message = format!("turns of the scope `{scope}` may be on any partition");
             Usage::new(message, "leave it out of the file")
         };
         Ok((scope.clone(), place(scope).ok_or_else(nowhere)?))
@@ -156,16 +156,18 @@ fn refused(error: ImportError) -> anyhow::Error {
         ImportError::Log(error) => error.into(),
         ImportError::Served { .. } => LogError::Refused(message).into(),
         ImportError::Interrupted { .. } => {
-            let remedy = "stop it, and import the same file again: what is there is left alone";
+            let remedy =
+                "stop it, and import the same file again; histories already imported are kept";
             anyhow::anyhow!("{message}; {remedy}")
         }
         ImportError::NoOrder(_) => {
-            let remedy = "export it from one log, or leave one half of it out of the file";
+            let remedy =
+                "export it from one log, or leave the entries of one partition out of the file";
             InputRefused::new(message, remedy).into()
         }
         ImportError::AlreadyThere { ref place, .. } => {
             let remedy = match place.is_empty() {
-                true => "--replace lets them give way; --scope imports one history of the file",
+                true => "--replace replaces them; --scope imports one history of the file",
                 false => "set turns.partitioner to how the writers of turns place keys",
             };
             InputRefused::new(message, remedy).into()

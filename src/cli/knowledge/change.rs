@@ -31,18 +31,18 @@ Examples:
 
 TSV columns are relation, head, tail, weight and, optionally, source. JSON lines have source, head,
 relation, tail and, optionally, weight, language and retracted. A negative weight denies the fact.
-Bad lines are reported by number and left out. A fact is known by source, head, relation and tail:
-putting it again changes its weight, and does no harm.";
+Bad lines are reported by number and left out. Source, head, relation and tail identify a fact:
+putting it again changes only its weight.";
 
 pub(super) const DELETE_EXAMPLES: &str = "\
 Examples:
   turnstream knowledge delete --source conceptnet --head coffee --relation IsA --tail tea
   turnstream knowledge delete --config turnstream.toml --source ours wrong.tsv
 
-Taken back is what the named source says; of what other sources say of the same nothing changes.
-The topic keeps that it was taken back, so that it stays so also where the snapshot holds the fact.
---tombstone frees the key instead: once the log has compacted the tombstone away, a fact of the
-snapshot stands again. It is meant for facts that were put, and never imported.";
+Retracts only what the named source says; the same fact from other sources stays. The topic keeps
+the retraction, so the fact stays retracted even if the snapshot holds it. With --tombstone the
+retraction does not last: once the log has compacted the tombstone away, a fact of the snapshot
+holds again. Use it only for facts that were put and never imported.";
 
 /// The shape of the lines.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
@@ -170,7 +170,9 @@ fn execute(args: &StatementArgs, doing: &Doing, out: &mut dyn Write) -> anyhow::
     let config = load_config(args.config.as_deref())?.value;
     let single = single(args, doing)?;
     if !config.knowledge.live {
-        tracing::warn!("knowledge.live is false: `run` with this configuration does not learn it");
+        tracing::warn!(
+            "knowledge.live is false: `run` with this configuration ignores such changes"
+        );
     }
     let mut writer = open(&config)?;
     let mut files = Vec::new();
@@ -236,8 +238,8 @@ pub(crate) fn open(config: &Config) -> anyhow::Result<Box<dyn Writer>> {
         LogKind::Embedded => {
             let directory = config.log.directory.as_deref().context("log.directory is missing")?;
             let log = EmbeddedLog::in_directory(directory, &config.log.embedded).context(
-                "an embedded log can be written to while no `turnstream run` has it; what is \
-                 written is learned when one starts",
+                "an embedded log can be changed while no `turnstream run` has it open; the next \
+                 run learns the changes",
             )?;
             Ok(Box::new(log.writer(Topic::Knowledge)))
         }

@@ -33,8 +33,8 @@ pub struct EmbedArgs {
 }
 
 pub(super) const EMBED_EXAMPLES: &str = "\
-Engines rank facts by meaning where they find vectors for them by their encoder. Broken off, it goes
-on where it was when it is called again.
+Engines rank facts by meaning if the facts have vectors by the engine's encoder. After an
+interruption, the same command resumes.
 
 Examples:
   turnstream knowledge embed facts.snapshot --encoder table.safetensors.zst
@@ -47,7 +47,7 @@ pub(super) fn embed(args: &EmbedArgs, out: &mut dyn Write) -> anyhow::Result<()>
     let path = match (&args.out, args.snapshot.as_str()) {
         (Some(path), _) => path.clone(),
         (None, PACK_LOCATION) => pack_vectors_path(&*encoder)
-            .ok_or_else(|| anyhow::anyhow!("there is no cache folder; name a file by --out"))?,
+            .ok_or_else(|| anyhow::anyhow!("there is no cache folder; name a file with --out"))?,
         (None, snapshot) => vectors_beside(Path::new(snapshot), encoder.name()),
     };
     let begun = Instant::now();

@@ -42,8 +42,8 @@ pub struct InputArgs {
     /// Format of the lines
     #[arg(long, value_enum, default_value_t = FormatArg::Auto)]
     format: FormatArg,
-    /// Languages to keep, such as en,zh; "all" keeps every one. Lines without a language are of the
-    /// first
+    /// Languages to keep, such as en,zh; "all" keeps every one. Lines without a language count as
+    /// the first
     #[arg(long, default_value = "en", value_delimiter = ',', value_name = "LANGUAGE")]
     language: Vec<String>,
     /// Source of all facts, instead of those that the lines name
@@ -52,7 +52,7 @@ pub struct InputArgs {
     /// Most bad lines to report for each file; all are counted
     #[arg(long, default_value_t = 20, value_name = "N")]
     bad_lines: usize,
-    /// Keep English facts that are unfit to be told (sex, drugs, violence, slurs); without it they
+    /// Keep English facts that are unfit to be told (sex, drugs, violence, slurs); by default they
     /// are left out and counted
     #[arg(long)]
     keep_unfit: bool,
@@ -85,8 +85,8 @@ impl InputArgs {
             let refused = |what: &str| {
                 Usage::new(
                     format!("{given:?}: {what} {part:?}"),
-                    "after the file there may be ,source=NAME, ,language=CODE and \
-                     ,format=auto|conceptnet-csv|tsv|triples",
+                    "write FILE[,source=NAME][,language=CODE]\
+                     [,format=auto|conceptnet-csv|tsv|triples]",
                 )
             };
             match part.split_once('=') {
@@ -96,9 +96,9 @@ impl InputArgs {
                 }
                 Some(("format", name)) => {
                     let format = FormatArg::from_str(name, false);
-                    options.format = format.map_err(|_| refused("there is no format"))?.into();
+                    options.format = format.map_err(|_| refused("unknown format in"))?.into();
                 }
-                _ => return Err(refused("nothing is known of")),
+                _ => return Err(refused("unknown option")),
             }
         }
         Ok(SourceFile { path, options })

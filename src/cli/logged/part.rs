@@ -19,7 +19,9 @@ pub(crate) fn moment(text: &str) -> Result<Timestamp, String> {
         Timestamp::now().checked_sub(ago).ok()
     };
     let time = text.parse().ok().or_else(ago);
-    time.ok_or_else(|| "a time is 2026-11-26T08:00:00Z, or how long ago: 2h, 30m".to_owned())
+    time.ok_or_else(|| {
+        "write a time such as 2026-11-26T08:00:00Z, or how long ago, such as 2h or 30m".to_owned()
+    })
 }
 
 /// A share of conversations, written as `5%`.
@@ -32,7 +34,7 @@ impl FromStr for ConversationShare {
     fn from_str(text: &str) -> Result<Self, String> {
         let percent: Option<f64> = text.strip_suffix('%').and_then(|of| of.trim().parse().ok());
         let share = percent.filter(|of| *of > 0.0 && *of <= 100.0).map(|of| Self(of / 100.0));
-        share.ok_or_else(|| "a share is over 0% and at most 100%, as 5%".to_owned())
+        share.ok_or_else(|| "write a share above 0% and at most 100%, such as 5%".to_owned())
     }
 }
 
@@ -117,9 +119,9 @@ impl FromStr for OffsetRanges {
             Some((partition.parse().ok()?, first.parse().ok()?..=last.parse().ok()?))
         };
         let ranges: Option<_> = text.split(',').map(range).collect();
-        ranges
-            .map(Self)
-            .ok_or_else(|| "offsets are PARTITION:FIRST-LAST, as 0:100-250,1:0-99".to_owned())
+        ranges.map(Self).ok_or_else(|| {
+            "write offsets as PARTITION:FIRST-LAST, such as 0:100-250,1:0-99".to_owned()
+        })
     }
 }
 
@@ -150,7 +152,8 @@ impl FromStr for LogEnds {
             Some((partition.parse().ok()?, end.parse().ok()?))
         };
         let ends: Option<_> = text.split(',').map(end).collect();
-        ends.map(Self).ok_or_else(|| format!("`{text}` are no ends of partitions, as 0:17,1:4"))
+        ends.map(Self)
+            .ok_or_else(|| format!("`{text}` is not a list of partition ends, such as 0:17,1:4"))
     }
 }
 

@@ -39,21 +39,21 @@ impl Outputs {
         let others = [out_history, out_recorded, out_dead_letters].map(Option::as_ref);
         if others.into_iter().flatten().any(is_stream) {
             let what = "only responses can go to standard output";
-            return Err(Usage::new(what, "name a file; one that is called so is ./-"));
+            return Err(Usage::new(what, "name a file; for one called -, write ./-"));
         }
         let out = out.as_ref().filter(|_| !streams);
         let mut files = [out].into_iter().chain(others).flatten();
         let compressed = files.find(|path| is_compressed(path));
         let lasting = match compressed {
             Some(path) if args.resume => {
-                let what = format!("{}: a compressed file cannot be gone on with", path.display());
-                return Err(Usage::new(what, "begin anew without --resume"));
+                let what = format!("{}: a compressed file cannot be resumed", path.display());
+                return Err(Usage::new(what, "start over without --resume"));
             }
             Some(_) => None,
             None => out,
         };
         if streams && (args.resume || args.annotations) {
-            let what = "what went to standard output can be neither gone on with nor read again";
+            let what = "standard output can be neither resumed nor read again";
             return Err(Usage::new(what, "name a file with --out"));
         }
         let beside = |suffix: &str| {
@@ -115,8 +115,8 @@ impl Outputs {
     /// The advice after an interrupted replay.
     pub(super) fn how_to_go_on(&self) -> &'static str {
         match self.sinks.checkpoint {
-            Some(_) => "go on with --resume and the same flags",
-            None => "compressed files and standard output cannot be gone on with",
+            Some(_) => "continue with --resume and the same flags",
+            None => "compressed files and standard output cannot be resumed",
         }
     }
 

@@ -30,13 +30,13 @@ Examples:
   turnstream teach put taught.jsonl --config turnstream.toml --dry-run log.jsonl
   turnstream teach put taught.jsonl --config turnstream.toml --json
 
-A phrasing is known by its text: putting it again changes what it leads to. It takes the place of what
-the file of teaching.phrasings says of the same text.")]
+The text identifies a phrasing: putting it again changes what it leads to. It takes precedence over
+the same text in the file of teaching.phrasings.")]
 pub(super) struct TeachPutArgs {
     /// Phrasings, one a line: {\"text\", \"gold\", \"action\"}.
     #[arg(value_name = "FILE")]
     file: PathBuf,
-    /// The configuration of the service; the defaults where it is not given.
+    /// The configuration of the service; the defaults if not given.
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
     /// Write nothing. Replay this log with what is taught now (A) and with FILE as well (B), and show which turns
@@ -46,7 +46,7 @@ pub(super) struct TeachPutArgs {
     /// The shape of that log.
     #[arg(long, value_enum, value_name = "FORMAT", default_value_t, requires = "dry_run")]
     format: Format,
-    /// Show so many of the turns that differ.
+    /// Show at most this many of the turns that differ.
     #[arg(long, value_name = "N", default_value_t = 10, requires = "dry_run")]
     show: usize,
     /// Print one JSON object: what was written, or the comparison.
@@ -59,13 +59,13 @@ pub(super) struct TeachPutArgs {
 Examples:
   turnstream teach delete wrong.jsonl --config turnstream.toml
 
-The topic keeps that they were withdrawn, so that they stay so also where the file of
-teaching.phrasings has them.")]
+The topic keeps the withdrawal, so they stay withdrawn even if the file of teaching.phrasings has
+them.")]
 pub(super) struct TeachDeleteArgs {
     /// Phrasings, one a line; only their texts count.
     #[arg(value_name = "FILE")]
     file: PathBuf,
-    /// The configuration of the service; the defaults where it is not given.
+    /// The configuration of the service; the defaults if not given.
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
     /// Print one JSON object: what was written.
@@ -117,7 +117,9 @@ fn write(
 ) -> anyhow::Result<()> {
     let config = load_config(config)?.value;
     if !config.knowledge.live {
-        tracing::warn!("knowledge.live is false: `run` with this configuration does not learn it");
+        tracing::warn!(
+            "knowledge.live is false: `run` with this configuration ignores such changes"
+        );
     }
     let mut writer = open(&config)?;
     let count = records.len();

@@ -87,7 +87,7 @@ pub(super) fn suggest(args: &TeachSuggestArgs, out: &mut dyn Write) -> anyhow::R
     }
     writeln!(out, "{suggested} phrasings from {replies} replies of agents.")?;
     if !args.add {
-        writeln!(out, "Once they are read: the same with --phrasings FILE --add")?;
+        writeln!(out, "To add them once you have read them: the same with --phrasings FILE --add")?;
     }
     Ok(())
 }

@@ -13,7 +13,7 @@ impl Producer for Away {
 
 /// The process that waits to restore the partition may be this one, which reports nothing before.
 #[test]
-fn what_is_in_doubt_is_settled_though_nothing_is_reported() {
+fn an_unconfirmed_commit_is_settled_without_further_reports() {
     let (config, flow) = (CommitConfig::default(), Arc::new(FlowControl::new(1, 1)));
     let mut committer = Committer::new(config, Box::new(Away(2)), flow);
     let (settled, is_settled) = crossbeam_channel::bounded(1);

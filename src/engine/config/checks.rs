@@ -47,14 +47,19 @@ impl Validate for Config {
         checks.within("relevance", |checks| {
             let scores =
                 self.relevance.form != RelevanceForm::Encoder || self.models.scorer.is_some();
-            let remedy = "name the folder of one as models.scorer";
-            checks.ensure(scores, "form", "no model scores pairs of texts", remedy);
+            let remedy = "set models.scorer to the folder of one";
+            checks.ensure(
+                scores,
+                "form",
+                "no model for scoring pairs of texts is configured",
+                remedy,
+            );
         });
         checks.within("self_refinement", |checks| {
             let is_judged = self.consistency.form != ConsistencyForm::Off;
             let remedy = "set consistency.form, for instance \"lexical\"";
             let judged = self.self_refinement.steps == 0 || is_judged;
-            checks.ensure(judged, "steps", "nobody judges consistency", remedy);
+            checks.ensure(judged, "steps", "refinement needs a judge of consistency", remedy);
         });
         checks.within("knowledge", |checks| self.knowledge.validate(checks));
         for (name, model) in &self.language_models {
@@ -89,7 +94,11 @@ fn refused(checks: &mut Checks, checked: &Result<(), Refused>) {
     match checked {
         Ok(()) => {}
         Err(Refused::Together { key, needs, .. }) => {
-            checks.problem(key, "it does not go with the rest".to_owned(), format!("set {needs}"));
+            checks.problem(
+                key,
+                "it contradicts other keys of this section".to_owned(),
+                format!("set {needs}"),
+            );
         }
         Err(Refused::Range { key, range, .. }) => {
             checks.problem(key, format!("expected {range}"), "");
@@ -108,8 +117,8 @@ fn sources(checks: &mut Checks, config: &Config) {
             checks.ensure(
                 is_there,
                 "kind",
-                "there are no documents",
-                "name their folder as documents.directory",
+                "no documents are configured",
+                "set documents.directory to their folder",
             );
         });
     }
@@ -156,7 +165,7 @@ impl Validate for HistoryConfig {
             self.half_life_seconds > 0,
             "half_life_seconds",
             "expected an integer of at least 1",
-            "a very short one makes recency count for nothing",
+            "with a very short half-life, recency has no effect",
         );
         checks.within("recall", |checks| {
             let recall = &self.recall;
@@ -215,7 +224,7 @@ impl Validate for DocumentsConfig {
             checks.ensure(
                 directory.join("data.mdb").is_file(),
                 "directory",
-                "there are no documents",
+                "there are no documents in this folder",
                 "make them with `turnstream documents import`, or leave the key out",
             );
         }
@@ -236,7 +245,7 @@ impl Validate for RunConfig {
             (1..=Self::MAX_WORKERS).contains(&self.workers),
             "workers",
             "expected an integer from 1 to 256",
-            "one worker per core that the process may use is most",
+            "use at most one worker per core",
         );
         at_least_one(checks, &[("cache_map_size_mib", self.cache_map_size_mib)]);
     }
@@ -301,7 +310,7 @@ impl Validate for KafkaConfig {
             self.views_transactional_id != self.transactional_id,
             "views_transactional_id",
             "the same as transactional_id",
-            "name another: who takes an id fences who had it",
+            "name another; a process that takes an id fences the one that has it",
         );
         checks.within("topics", |checks| self.topics.validate(checks));
     }
@@ -338,7 +347,7 @@ impl Validate for ModelsConfig {
             checks.ensure(
                 embeds,
                 "api",
-                "an encoder is asked for embeddings",
+                "an encoder must serve embeddings",
                 "write \"embeddings\"",
             );
         });

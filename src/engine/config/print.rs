@@ -25,7 +25,7 @@ const COLUMNS: usize = 98;
 #[derive(Debug, thiserror::Error)]
 pub enum PrintError {
     /// TOML cannot hold the configuration.
-    #[error("the configuration has no form in TOML: {0}")]
+    #[error("the configuration cannot be written as TOML: {0}")]
     Serialize(#[from] toml::ser::Error),
     /// The written TOML cannot be read back.
     #[error("the configuration's TOML cannot be read back: {0}")]

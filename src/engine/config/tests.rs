@@ -227,7 +227,7 @@ fn variants_are_told_apart_by_their_tag() {
 }
 
 #[test]
-fn what_must_not_be_shown_is_in_no_message() {
+fn no_message_shows_a_secret() {
     check(
         "[gate]\nthreshold = '${SECRET}'",
         &["t.toml:2: gate.threshold: expected a number from 0 to 1, found a string that is not \

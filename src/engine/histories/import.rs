@@ -77,8 +77,8 @@ pub enum ImportError {
     NoOrder(#[from] NoOrder),
     /// Another process serves the log.
     #[error(
-        "of the log's {of} partitions {held} are ours after {seconds} s: somebody else serves the \
-         others"
+        "after {seconds} s this process has {held} of the log's {of} partitions: another process \
+         serves the others"
     )]
     Served {
         /// Partitions that this process holds.
@@ -89,13 +89,13 @@ pub enum ImportError {
         seconds: u64,
     },
     /// Another process began to serve the log during the import.
-    #[error("another process began to serve the log; {done} histories went in before")]
+    #[error("another process began to serve the log after {done} histories were imported")]
     Interrupted {
         /// Histories imported before that.
         done: u64,
     },
     /// The log already has histories of these scopes.
-    #[error("the log has a history of {scopes} already{place}")]
+    #[error("the log already has a history of {scopes}{place}")]
     AlreadyThere {
         /// The first of these scopes.
         scopes: String,
@@ -202,7 +202,7 @@ fn already_there(mut refused: Vec<(&Scope, Option<(i32, i32)>)>) -> ImportError 
         scopes = format!("{scopes} and {} more", refused.len() - NAMED);
     }
     let place = first.map(|(there, turns)| {
-        format!(", on partition {there}, and its turns come to partition {turns}")
+        format!(", on partition {there}, but its turns come to partition {turns}")
     });
     ImportError::AlreadyThere { scopes, place: place.unwrap_or_default() }
 }

@@ -16,7 +16,7 @@ use super::Kept;
 
 /// The entries of a history cannot be ordered: they come from more than one partition.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("the history of `{scope}` has entries of inputs of partitions {one} and {other}")]
+#[error("the history of `{scope}` mixes inputs of partitions {one} and {other}")]
 pub struct NoOrder {
     /// The scope of the history.
     pub scope: Scope,

@@ -257,8 +257,8 @@ fn eviction(gone: &ShownEviction) -> Tree {
     let scores = scores(gone.weight, (gone.relevance, gone.recency, gone.importance));
     let why = match gone.reason {
         EvictionReason::Capacity => format!(" ranked {} by weight {scores}", gone.rank),
-        EvictionReason::Age => format!(" was older than is kept; weight {scores}"),
-        EvictionReason::Forget => " was to be forgotten".to_owned(),
+        EvictionReason::Age => format!(" was too old; weight {scores}"),
+        EvictionReason::Forget => " was forgotten on request".to_owned(),
     };
     said(&gone.turn_id, &gone.query, &gone.response, why)
 }

@@ -157,7 +157,7 @@ impl Learn for Attentive {
 }
 
 #[test]
-fn a_fact_has_its_vector_before_anybody_hears_of_it() {
+fn a_fact_has_its_vector_before_workers_learn_it() {
     let mut dependencies = dependencies(Config::default());
     let vectors = LiveVectors::new(Arc::new(Constant), 1, 10);
     dependencies.meaning.live = Some(vectors.clone());
@@ -170,7 +170,7 @@ fn a_fact_has_its_vector_before_anybody_hears_of_it() {
 }
 
 #[test]
-fn a_record_that_is_no_change_is_passed_over_and_counted() {
+fn a_record_that_is_not_a_change_is_skipped_and_counted() {
     let no_key =
         Record { partition: 0, offset: 1, value: Some(b"{}".to_vec()), ..Record::default() };
     let polls = [

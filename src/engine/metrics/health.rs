@@ -253,27 +253,27 @@ impl Health {
         let (ok, reason) = match &self.learning {
             None => (true, "no topic of knowledge is followed".to_owned()),
             Some((true, lag)) => (true, format!("caught up; {} records behind", left(lag))),
-            Some((false, lag)) => (false, format!("{} records are to be learned", left(lag))),
+            Some((false, lag)) => (false, format!("{} records left to read", left(lag))),
         };
         Check::new("knowledge", ok, reason)
     }
 
     fn log_answers(&self, now_ms: u64) -> Check {
         let in_vain = self.in_vain.iter().map(|(doing, (since_ms, said))| {
-            format!("{doing} in vain for {}: {said}", seconds(now_ms.saturating_sub(*since_ms)))
+            format!("{doing} has failed for {}: {said}", seconds(now_ms.saturating_sub(*since_ms)))
         });
         let reasons: Vec<String> = in_vain.collect();
         match reasons.is_empty() {
-            true => Check::new("log", true, "nothing was asked of it in vain"),
+            true => Check::new("log", true, "no request to it is failing"),
             false => Check::new("log", false, reasons.join("; ")),
         }
     }
 
     fn is_assigned(&self) -> Check {
         let (ok, reason) = match (self.partitions.len(), self.standing.is_member) {
-            (0, Some(true)) => (true, "a member of the group, which gave it no partition"),
+            (0, Some(true)) => (true, "a member of the group, but without partitions"),
             (0, Some(false)) => (false, "not a member of the group, or it is rebalancing"),
-            (0, None) => (false, "no partition was assigned yet"),
+            (0, None) => (false, "no partition has been assigned yet"),
             (held, _) => return Check::new("assigned", true, format!("{held} partitions")),
         };
         Check::new("assigned", ok, reason)
@@ -284,7 +284,7 @@ impl Health {
         let waiting = named(waiting.map(|(at, _)| *at));
         match waiting {
             None => Check::new("restored", true, "nothing is left to restore"),
-            Some(which) => Check::new("restored", false, format!("to be restored: {which}")),
+            Some(which) => Check::new("restored", false, format!("still to restore: {which}")),
         }
     }
 
@@ -309,7 +309,7 @@ impl Health {
             waits && still_ms.is_some_and(|still_ms| still_ms >= limits.ready_stall_ms)
         });
         match named(stalled.map(|(at, _)| *at)) {
-            None => Check::new("partitions", true, "none is stalled at its bound"),
+            None => Check::new("partitions", true, "no partition is stalled at its bound"),
             Some(which) => {
                 let limit = seconds(limits.ready_stall_ms);
                 let reason = format!("paused, and nothing finished for {limit} or more: {which}");
@@ -397,21 +397,21 @@ mod tests {
     }
 
     #[test]
-    fn a_log_that_does_not_answer_is_named_and_no_reason_to_restart() {
+    fn an_unresponsive_log_is_named_and_does_not_cause_a_restart() {
         let mut health = serving(0);
         let open = |what: &str| LogError::Unsettled { what: what.to_owned() };
         health.asked_log("committing", Some(&open("first")), 1_000);
         health.asked_log("committing", Some(&open("responses")), 3_000);
         assert_eq!(unready(&mut health, [0, 0], 5_000), ["log"]);
         let said = health.log_answers(5_000).reason;
-        assert!(said.starts_with("committing in vain for 4.0 s: responses"), "{said}");
+        assert!(said.starts_with("committing has failed for 4.0 s: responses"), "{said}");
         assert!(health.live(LIMITS, 5_000).ok);
         health.asked_log("committing", None, 6_000);
         assert_eq!(unready(&mut health, [0, 0], 6_000), [""; 0]);
     }
 
     #[test]
-    fn only_polling_and_restoring_are_life() {
+    fn only_polling_and_restoring_count_as_alive() {
         let mut health = serving(0);
         health.polled(5_000);
         assert!(health.live(LIMITS, 65_000).ok);

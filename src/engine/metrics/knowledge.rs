@@ -33,7 +33,7 @@ impl KnowledgeMetrics {
         let help =
             "Changes to the knowledge that were read from its topic and handed to the workers";
         registry.register("knowledge_changes", help, it.changes.clone());
-        let help = "Records of the topic of knowledge that are no change, and were passed over";
+        let help = "Records of the topic of knowledge that are not changes, and were skipped";
         registry.register("knowledge_refused_records", help, it.refused.clone());
         registry.register_collector(Box::new(LiveGraphCollector(it.clone())));
         it
@@ -65,7 +65,7 @@ impl Collector for LiveGraphCollector {
         let counts = Arc::clone(&self.0.counts());
         let number =
             |count: &AtomicU64| i64::try_from(count.load(Ordering::Relaxed)).unwrap_or(i64::MAX);
-        let help = "Statements that were put, or do not stand any more, beside the snapshot.";
+        let help = "Statements that the topic added to the snapshot or retracted from it.";
         let name = "knowledge_live_statements";
         let mut metric = encoder.encode_descriptor(name, help, None, MetricType::Gauge)?;
         for (kind, count) in [("inserted", &counts.inserted), ("retracted", &counts.retracted)] {

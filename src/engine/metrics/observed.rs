@@ -44,14 +44,13 @@ impl PartitionMetrics {
         for event in ["assigned", "revoked", "lost"] {
             it.events.get_or_create_owned(&[("event", event)]);
         }
-        let help = "Partitions that became this process's, or another's";
+        let help = "Partitions that this process gained or lost";
         registry.register("partition_events", help, it.events.clone());
         let help = "Records of changelogs that were read to restore partitions";
         registry.register("restored_records", help, it.restored_records.clone());
-        let help = "Times that it joined its group again since partitions were nobody's";
+        let help = "Times that it rejoined its group because partitions had no owner";
         registry.register("group_mended", help, it.group_mended.clone());
-        let help =
-            "Partitions on which a transaction of ours was open that the broker had given up";
+        let help = "Partitions with an open transaction of ours that the broker had given up";
         registry.register("partitions_swept", help, it.swept.clone());
         let help = "Time that restoring a partition took";
         let seconds = it.restore_seconds.clone();

@@ -86,7 +86,7 @@ impl StageMetrics {
         registry.register("stage_retries", help, retries.clone());
         let help = "Time that a turn was in the stage, waiting for a model included";
         registry.register_with_unit("stage_duration", help, Unit::Seconds, seconds.clone());
-        let help = "Sentences of personas that were not looked at, for they exceed the bounds";
+        let help = "Sentences of personas that were skipped because they exceed the bounds";
         let passed_over = persona_sentences_passed_over.clone();
         registry.register("persona_sentences_passed_over", help, passed_over);
         let help = "Scopes whose history is in memory";
@@ -159,7 +159,7 @@ impl StageObserver for StageMetrics {
             failures,
             %stage,
             %reason,
-            "a model gave no answer that can be used; more of the kind are told of in a minute"
+            "a model gave no usable answer; more of this kind are summed up in a minute"
         );
     }
 

@@ -178,7 +178,7 @@ impl Collector for ViewsCollector {
         let published = [("row", summary.written), ("tombstone", summary.removed)];
         let published = published.map(|(kind, count)| ([("kind", kind)], count));
         counters(&mut encoder, ("views_published_records", help), published)?;
-        let help = "Records that could not be read, and were passed over.";
+        let help = "Records that could not be read, and were skipped.";
         let name = "views_refused_records";
         let metric = encoder.encode_descriptor(name, help, None, MetricType::Counter)?;
         ConstCounter::new(summary.refused).encode(metric)
@@ -263,7 +263,7 @@ mod tests {
     }
 
     #[test]
-    fn who_polls_no_more_is_not_alive() {
+    fn a_process_that_stops_polling_is_not_alive() {
         let metrics =
             ViewsMetrics::new(&MetricsConfig { live_stall_seconds: 0, ..MetricsConfig::default() });
         assert!(metrics.live().ok, "starting takes what it takes");

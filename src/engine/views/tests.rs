@@ -225,7 +225,7 @@ proptest! {
     /// After processes that were killed at any record, the next one makes the topic equal to the
     /// oracle's counts, and one after it has nothing to do.
     #[test]
-    fn a_killed_process_is_made_up_for(happenings in prop::collection::vec(happening(), 1..24)) {
+    fn a_killed_process_is_replaced(happenings in prop::collection::vec(happening(), 1..24)) {
         let log = log();
         happenings.iter().for_each(|it| happen(&log, it));
         once(&log);
@@ -236,7 +236,7 @@ proptest! {
 }
 
 #[test]
-fn what_is_on_the_topic_and_nobody_counts_is_removed() {
+fn rows_without_a_count_are_removed_from_the_topic() {
     let log = log();
     answer(&log, 1, [0, 1, 2]);
     let row = |view: &str, key: &str| format!(r#"{{"view":"{view}","partition":1,"key":"{key}"}}"#);

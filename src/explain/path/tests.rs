@@ -144,10 +144,10 @@ fn drafts_that_were_put_aside_are_shown_with_their_scores() {
     let shown = Shown { asked: &asked, ..Shown::default() };
     let shown = tree(&response, &shown).render(1000, false);
     for line in [
-        "refinement once made anew",
-        "draft 1 put aside \"Bread is food.\": docs/1 out, nothing in",
-        "generation model default, prompt aaaa: the response was made anew",
-        "generation, round 1 model default, prompt aaaa: NOT this response's: the answer is another",
+        "refinement drafted again once",
+        "draft 1 discarded \"Bread is food.\": docs/1 out, nothing in",
+        "generation model default, prompt aaaa: a later draft replaced the response",
+        "generation, round 1 model default, prompt aaaa: NOT this response's: the answer differs",
         "docs/1 0.25 = relevance 0.50 × consistency 0.50",
         "docs/2 0.75 = relevance 1.00 × consistency 0.75",
     ] {

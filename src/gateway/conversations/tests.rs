@@ -53,7 +53,7 @@ fn the_oldest_are_forgotten_and_nothing_is_left_of_a_conversation() {
 }
 
 #[test]
-fn who_listens_hears_what_came_after_and_what_comes() {
+fn a_listener_hears_what_it_missed_and_what_follows() {
     let known = Arc::new(KnownConversations::new(10));
     for number in 0..3 {
         known.note(key("c"), event(number, EventKind::Response, "t"));

@@ -148,7 +148,7 @@ fn a_conversation_waits_for_its_receiver_and_others_do_not() {
 }
 
 #[test]
-fn what_is_not_out_when_it_stops_is_not_committed() {
+fn undelivered_events_are_not_committed_at_a_stop() {
     // Nothing listens there.
     let webhook = webhook("http://127.0.0.1:9/events".to_owned());
     let (stop, delivered) = (Arc::<AtomicBool>::default(), Arc::<Mutex<usize>>::default());

@@ -282,8 +282,7 @@ fn dstc11(args: &RetrievalArgs, out: &mut dyn Write) -> anyhow::Result<()> {
             Retriever::Dense => SearchForm::Dense,
             Retriever::Fusion => SearchForm::Fusion,
             Retriever::Stage | Retriever::Unified => {
-                let remedy =
-                    "write bm25, dense or fusion; documents are searched as their stage does";
+                let remedy = "write bm25, dense or fusion";
                 let which = args.retriever.name();
                 return Err(Usage::new(format!("--retriever {which} is for kbp"), remedy).into());
             }
@@ -330,7 +329,7 @@ fn knowledge_behind_persona(args: &RetrievalArgs, out: &mut dyn Write) -> anyhow
         }
         (Retriever::Fusion, Some(train)) => kbp::KbpRetriever::Fusion { train },
         (Retriever::Fusion, None) => {
-            let remedy = "name the training split; its weights are not kept";
+            let remedy = "name the training split; the learned weights are not kept";
             return Err(Usage::new("--retriever fusion needs --train for kbp", remedy).into());
         }
     };

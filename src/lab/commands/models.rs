@@ -27,8 +27,8 @@ pub struct LabModelsArgs {
 pub enum ModelsCommand {
     /// Make a static table from a sentence encoder: nearly as good a first ranking, in microseconds
     #[command(after_help = "\
-A table is fitted to what a sentence encoder says of the facts of a graph and of utterances. The
-same texts, encoder and options give the same bytes.
+Fits a table to the vectors that a sentence encoder gives to the facts of a graph and to utterances.
+The same texts, encoder and options give the same bytes.
 
 Examples:
   turnstream models distil --out table.safetensors.zst

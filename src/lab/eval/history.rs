@@ -26,7 +26,7 @@ use crate::eval::bootstrap::percentiles;
 #[derive(Debug, thiserror::Error)]
 pub enum HistoryEvalError {
     /// The data set has no questions about a history.
-    #[error("{format} asks nothing of a history; these do: locomo, topiocqa, turns")]
+    #[error("{format} has no questions about a history; use locomo, topiocqa or turns")]
     Format {
         /// The data set.
         format: Format,
@@ -35,7 +35,10 @@ pub enum HistoryEvalError {
     #[error(transparent)]
     Read(#[from] FormatError),
     /// A line of our own format is not a turn, or its question is invalid.
-    #[error("{path}:{line}: {reason}; mend the line, or name the right --format", path = path.display())]
+    #[error(
+        "{path}:{line}: {reason}; fix the line, or name the right --format",
+        path = path.display()
+    )]
     Turn {
         /// The file.
         path: PathBuf,
@@ -46,7 +49,8 @@ pub enum HistoryEvalError {
     },
     /// The file contains no questions.
     #[error(
-        "{path} asks nothing of a history as {format}; docs/history.md says what a question is",
+        "{path} has no questions about a history in the format {format}; docs/history.md \
+         defines them",
         path = path.display()
     )]
     Nothing {

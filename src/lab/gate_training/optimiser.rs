@@ -66,7 +66,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn steps_are_candles() {
+    fn steps_equal_those_of_candle() {
         let begun = vec![0.5_f32, -1.0, 2.0];
         let parameter = ("x".to_owned(), vec![3], begun.clone());
         let mut state = State::begin([parameter].into_iter());

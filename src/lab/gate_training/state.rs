@@ -17,11 +17,11 @@ const COUNTS: &str = "turnstream";
 #[derive(Debug, thiserror::Error)]
 pub enum StateError {
     /// The file is damaged, or is not a state.
-    #[error("the state of the training is damaged ({0}); remove the file and begin anew")]
+    #[error("the state of the training is damaged ({0}); remove the file and start over")]
     Damaged(String),
     /// The state belongs to another training.
     #[error(
-        "the state is of another training ({0}); use the options that it was begun with, or remove \
+        "the state is of another training ({0}); use the options that it started with, or remove \
          the file"
     )]
     Another(String),
@@ -94,7 +94,7 @@ impl State {
         if shapes(self) == shapes(other) {
             Ok(())
         } else {
-            Err(StateError::Another("its parameters have other shapes".to_owned()))
+            Err(StateError::Another("the shapes of its parameters differ".to_owned()))
         }
     }
 
@@ -137,10 +137,10 @@ impl State {
         let damaged = |error: &dyn std::fmt::Display| StateError::Damaged(error.to_string());
         let (_, metadata) = SafeTensors::read_metadata(bytes).map_err(|error| damaged(&error))?;
         let counts = metadata.metadata().as_ref().and_then(|metadata| metadata.get(COUNTS));
-        let counts = counts.ok_or_else(|| damaged(&"it does not say how far it is"))?;
+        let counts = counts.ok_or_else(|| damaged(&"it does not record its progress"))?;
         let counts: StateCounts = serde_json::from_str(counts).map_err(|error| damaged(&error))?;
         if counts.begun_with != begun_with {
-            return Err(StateError::Another("its options, or its data, are others".to_owned()));
+            return Err(StateError::Another("its options or its data differ".to_owned()));
         }
         let tensors = SafeTensors::deserialize(bytes).map_err(|error| damaged(&error))?;
         let (mut values, mut best_values, mut moments) =
@@ -154,7 +154,7 @@ impl State {
                 Some(("value", name)) => drop(values.insert(name.to_owned(), (shape, numbers))),
                 Some(("best", name)) => drop(best_values.insert(name.to_owned(), (shape, numbers))),
                 Some(("moments", name)) => drop(moments.insert(name.to_owned(), numbers)),
-                _ => return Err(damaged(&format!("it has a tensor `{name}`"))),
+                _ => return Err(damaged(&format!("unknown tensor `{name}`"))),
             }
         }
         let whole = values.iter().all(|(name, (_, numbers))| {
@@ -162,7 +162,7 @@ impl State {
                 && best_values.get(name).is_some_and(|(_, best)| best.len() == numbers.len())
         });
         if !whole {
-            return Err(damaged(&"a parameter is not whole"));
+            return Err(damaged(&"a parameter is incomplete"));
         }
         let StateCounts { epoch, steps, best_epoch, best, .. } = counts;
         Ok(Self { values, moments, best_values, epoch, steps, best_epoch, best })
@@ -174,7 +174,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_state_is_what_it_was() {
+    fn a_state_reads_back_unchanged() {
         let parameters = [
             ("a".to_owned(), vec![2, 2], vec![1.0, 2.0, 3.0, 4.0]),
             ("b.c".to_owned(), vec![3], vec![0.5; 3]),

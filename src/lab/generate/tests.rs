@@ -54,7 +54,7 @@ fn every_concept_has_a_text_of_its_own() {
 }
 
 #[test]
-fn shapes_that_cannot_be_are_refused() {
+fn impossible_shapes_are_refused() {
     let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path().join("facts.csv.gz");
     for (concepts, facts) in [(9, 50), (100, 99), (10, 46), (100, 1_001)] {

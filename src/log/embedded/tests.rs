@@ -206,7 +206,7 @@ fn a_crash_between_any_two_steps_leaves_nothing_visible() {
 /// next transaction of the same producer, partition by partition. A producer that takes the id
 /// aborts it first.
 #[test]
-fn what_the_log_forgot_ends_with_what_comes_next_of_its_producer() {
+fn a_forgotten_transaction_ends_with_the_next_one_of_its_producer() {
     let log = EmbeddedLog::in_memory(&config()).unwrap();
     let (member, mut producer) = member(&log);
     let on = |partition: i32, value: &str, offset| Transaction {
@@ -251,7 +251,7 @@ fn what_the_log_forgot_ends_with_what_comes_next_of_its_producer() {
 }
 
 #[test]
-fn who_is_expelled_loses_all_and_joins_anew() {
+fn an_expelled_member_loses_its_partitions_and_joins_again() {
     let log = EmbeddedLog::in_memory(&config()).unwrap();
     let (mut slow, mut producer) = member(&log);
     let (consumer, _other) = log.clone().join("b");

@@ -69,8 +69,8 @@ pub enum ResumeError {
     },
     /// Another configuration, flag or version would give other outcomes.
     #[error(
-        "{what} is `{is}`, and the replay was begun with `{was}`; use that again, or \
-         start over without --resume"
+        "{what} is `{is}`, but the replay began with `{was}`; use that value again, or start over \
+         without --resume"
     )]
     BegunOtherwise {
         /// The name of the flag, table or version.
@@ -82,8 +82,8 @@ pub enum ResumeError {
     },
     /// The log is not the one that was replayed.
     #[error(
-        "the first {offset} inputs are not those that were replayed: {why}; name that log, or \
-         start over without --resume"
+        "the first {offset} inputs are not those that were replayed: {why}; give the log that was \
+         replayed, or start over without --resume"
     )]
     OtherInputs {
         /// How many inputs were replayed.

@@ -211,7 +211,7 @@ fn outcomes_still_waiting_are_counted_and_not_written() {
 }
 
 #[test]
-fn compressed_files_read_back_and_are_not_gone_on_with() {
+fn compressed_files_read_back_and_cannot_be_resumed() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("out.jsonl.gz");
     let checkpoint = Some(directory.path().join("checkpoint.json"));
@@ -232,7 +232,7 @@ fn files(folder: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
 }
 
 #[test]
-fn what_cannot_be_gone_on_with_is_refused_and_no_file_touched() {
+fn a_replay_that_cannot_resume_is_refused_and_no_file_touched() {
     let directory = tempfile::tempdir().unwrap();
     let sinks = sinks(directory.path());
     let (out, checkpoint) = (sinks.responses.clone().unwrap(), sinks.checkpoint.clone().unwrap());
@@ -253,7 +253,7 @@ fn what_cannot_be_gone_on_with_is_refused_and_no_file_touched() {
     let outputs = (0..3).map(|at| outcome(Topic::Responses, at, &at.to_string()));
     commit(&mut producer, outputs.collect(), 3);
     drop(producer);
-    refused(inputs(6), "generated", "--history is `generated`, and the replay was begun with `rec");
+    refused(inputs(6), "generated", "--history is `generated`, but the replay began with `rec");
     refused(
         inputs(2),
         "recorded",

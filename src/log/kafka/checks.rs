@@ -195,7 +195,7 @@ fn refused_setting(key: &str, error: &KafkaError) -> SettingProblem {
         {
             format!("the Kafka client refuses it: {}", said.trim())
         }
-        _ => "the Kafka client refuses what it is set to".to_owned(),
+        _ => "the Kafka client refuses its value".to_owned(),
     };
     SettingProblem::new(&keys, message, MANUAL)
 }

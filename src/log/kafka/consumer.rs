@@ -160,8 +160,8 @@ impl KafkaConsumer {
         } else if membership.must_join_again(|| identity(&self.client)) {
             tracing::warn!(
                 group,
-                "the group expelled this member and took it in under a new id; leaving the group \
-                 to join it again"
+                "the group expelled this member and readmitted it under a new id; leaving the \
+                 group to join it again"
             );
             self.leave_to_join_again();
         } else if let Some(source) = membership.take_error() {

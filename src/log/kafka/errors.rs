@@ -176,7 +176,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_is_fenced_is_named() {
+    fn a_fencing_error_names_the_fenced_id() {
         let config = KafkaConfig {
             transactional_id: "writer-3".to_owned(),
             group_instance_id: "member-3".to_owned(),
@@ -207,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn what_every_try_would_meet_is_refused_with_a_remedy() {
+    fn permanent_errors_are_refused_with_a_remedy() {
         for (code, remedy) in [
             (Code::SaslAuthenticationFailed, "sasl.*"),
             (Code::UnsupportedSASLMechanism, "sasl.mechanism"),
@@ -232,7 +232,7 @@ mod tests {
 
     /// The reasons are in the words of librdkafka 2.12.
     #[test]
-    fn who_gets_no_answer_is_told_what_to_check() {
+    fn an_unreachable_broker_is_reported_with_what_to_check() {
         let config = KafkaConfig::default();
         for (why, check) in [
             ("h:1/bootstrap: Connect to ipv4#10.0.0.1:1 failed: Connection refused", "broker runs"),

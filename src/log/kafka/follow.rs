@@ -331,8 +331,8 @@ impl KafkaFollower {
         if offset < *position {
             return Err(LogError::Refused(format!(
                 "topic `{topic}`, partition {partition}: offset {offset} comes after offset {}; \
-                 the topic was created anew, or lost its end, and no longer matches what was \
-                 read from it: start the process again",
+                 the topic was recreated or truncated, and no longer matches what was read \
+                 from it; start the process again",
                 *position - 1
             )));
         }

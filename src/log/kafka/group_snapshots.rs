@@ -45,7 +45,7 @@ impl GroupSnapshots {
         let thread = std::thread::Builder::new().name("group-snapshots".to_owned());
         let polling = move || poll_until(&stopped, every, &config, &shared);
         if let Err(error) = thread.spawn(polling) {
-            tracing::warn!(%error, "partitions without an owner will not be noticed");
+            tracing::warn!(%error, "no thread to look for partitions without an owner");
         }
         Self { latest, _stop: stop }
     }

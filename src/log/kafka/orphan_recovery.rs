@@ -153,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn who_holds_least_acts_first_and_the_others_wait_longer() {
+    fn the_member_that_holds_least_acts_first_and_others_wait_longer() {
         let stuck = snapshot(&[("a", &[2, 3]), ("b", &[]), ("c", &[4]), ("d", &[5, 6, 7])]);
         for (name, after) in [("b", 2), ("c", 4), ("a", 6)] {
             let acted = acts_after(&mut StallDetector::new(8), name, &stuck, 20);
@@ -186,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_between_two_looks_begins_anew() {
+    fn any_change_between_two_looks_restarts_the_wait() {
         let stuck = snapshot(&[("a", &[2, 3]), ("b", &[])]);
         let nothing = BTreeSet::new();
         for between in [
@@ -217,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_help_is_done_ever_more_seldom() {
+    fn each_attempt_that_does_not_help_doubles_the_wait() {
         let stuck = snapshot(&[("a", &[2, 3]), ("b", &[])]);
         let well = snapshot(&[("a", &[2, 3]), ("b", &[0, 1])]);
         let mut detector = StallDetector::new(4);

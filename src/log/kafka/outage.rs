@@ -254,7 +254,7 @@ mod tests {
     }
 
     #[test]
-    fn what_an_idle_client_tells_late_is_no_outage_and_a_broken_connection_is_none() {
+    fn late_reports_of_an_idle_client_and_broken_connections_are_not_outages() {
         let mut outages = Outages::default();
         let (up, none) = (set(&["h:9092"]), set(&[]));
         assert_eq!(outages.stand(&up, &none, 0), []);

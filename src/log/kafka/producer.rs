@@ -413,8 +413,7 @@ impl TransactionalClient {
                     return Err(self.judged("committing a transaction", source));
                 }
                 Err(source) => {
-                    let doing = "committing a transaction, of which it is not known whether it \
-                                 took effect";
+                    let doing = "committing a transaction, which may or may not have taken effect";
                     return Err(self.fatal(doing, source));
                 }
             }
@@ -466,7 +465,7 @@ impl TransactionalClient {
             Err(error) => (error, self.client.client().fatal_error().is_none(), false),
             Ok(()) if self.has_lost_a_broker() => {
                 let source = KafkaError::Global(RDKafkaErrorCode::BrokerTransportFailure);
-                let doing = "committing a transaction, before which a broker was lost".to_owned();
+                let doing = "committing a transaction after the loss of a broker".to_owned();
                 (LogError::Kafka { doing, source, fatal: true }, false, false)
             }
             Ok(()) => match self.end(deadline) {

@@ -104,7 +104,7 @@ impl KafkaProducer {
             }
             Err(Uncommitted { error, is_unknown }) => {
                 if is_unknown {
-                    tracing::warn!(%error, "it is not known whether a transaction took effect");
+                    tracing::warn!(%error, "a transaction may or may not have taken effect");
                     self.latest = Some(Sent::new(transaction, before, places, false));
                 }
                 Err(error)
@@ -239,7 +239,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_who_is_told_to_gives_up() {
+    fn it_gives_up_only_if_configured_to() {
         let gone = |fatal| {
             let source = KafkaError::Global(RDKafkaErrorCode::AllBrokersDown);
             Err::<(), _>(LogError::Kafka { doing: "committing".to_owned(), source, fatal })

@@ -89,7 +89,7 @@ mod tests {
     }
 
     #[test]
-    fn who_has_just_left_waits_and_who_never_joins_tries_again() {
+    fn a_member_that_just_left_waits_and_one_that_never_joins_tries_again() {
         let mut rejoining = Rejoining::default();
         assert!(!rejoining.joins(|| false, || true), "it is not leaving");
         rejoining.leaving();

@@ -329,8 +329,8 @@ fn same_partitions(config: &KafkaConfig, found: &BTreeMap<Topic, Found>) -> Resu
         None => Ok(expected),
         Some((topic, found)) => Err(LogError::Refused(format!(
             "topic `{}` has {} partitions and `{turns}` has {expected}; all must have the same \
-             number, since the outcome of an input lies on the partition of its input: create \
-             them anew with `deploy/kafka/topics`",
+             number, since the outcome of an input goes to the partition of its input; recreate \
+             them with `deploy/kafka/topics`",
             config.topics.name(*topic),
             found.partitions
         ))),

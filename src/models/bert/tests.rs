@@ -171,7 +171,7 @@ fn a_text_is_cut_at_the_models_bound_and_counted() {
 }
 
 #[test]
-fn more_texts_than_go_through_at_once_are_as_one_by_one() {
+fn texts_over_several_passes_give_what_each_gives_alone() {
     let folder = folder();
     let bert = Bert::open(folder.path(), "tiny").unwrap();
     let mut random = fastrand::Rng::with_seed(5);

@@ -100,7 +100,7 @@ fn a_pair_beyond_the_positions_is_cut_and_counted() {
 }
 
 #[test]
-fn what_a_number_would_mean_has_to_be_known() {
+fn a_classifier_with_unknown_labels_is_refused() {
     let mut fixture = Fixture::of(FIXTURES[3].1);
     fixture.config["id2label"] = serde_json::json!({ "0": "sad", "1": "glad" });
     let error = open_error(&fixture);

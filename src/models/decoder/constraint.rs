@@ -209,7 +209,7 @@ impl Constraints {
         let mut schema: Value =
             serde_json::from_str(schema).map_err(|error| format!("the schema: {error}"))?;
         if !schema.is_object() {
-            return Err("the schema is no JSON object".to_owned());
+            return Err("the schema is not a JSON object".to_owned());
         }
         self.bounds.apply(&mut schema);
         // The grammar does not know the number formats that schemars writes. `oneOf` is treated as

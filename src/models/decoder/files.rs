@@ -175,7 +175,7 @@ fn content(file: &mut (impl Read + Seek), path: &Path) -> Result<Content, ModelE
         // The lines after the first are candle's backtrace.
         let said = error.to_string();
         let said = said.lines().next().unwrap_or_default();
-        refused(path)(format!("it is no GGUF file that can be read: {said}"))
+        refused(path)(format!("it is not a readable GGUF file: {said}"))
     })
 }
 

@@ -102,7 +102,7 @@ mod tests {
     }
 
     #[test]
-    fn the_longest_beginning_is_found_and_the_last_token_never() {
+    fn the_longest_prefix_is_found_without_the_last_token() {
         let mut prefixes = Prefixes::new(1 << 20);
         prefixes.keep(vec![1, 2, 3, 4], cache(&[1, 2, 3, 4]));
         prefixes.keep(vec![1, 2, 9], cache(&[1, 2, 9]));
@@ -118,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn the_least_lately_used_goes_and_a_beginning_goes_with_what_it_begins() {
+    fn the_least_recently_used_and_prefixes_of_a_kept_prompt_are_dropped() {
         let mut prefixes = Prefixes::new(5 * TOKEN);
         prefixes.keep(vec![1, 2], cache(&[1, 2]));
         prefixes.keep(vec![5, 6], cache(&[5, 6]));

@@ -151,7 +151,7 @@ impl DecoderShape {
             return Err(format!("{heads} heads are not a multiple of {key_heads} key heads"));
         }
         if self.ropes.iter().any(|rope| 2 * rope.frequencies.len() > head) {
-            return Err(format!("more columns are turned than the {head} of a head"));
+            return Err(format!("RoPE rotates more columns than the {head} of a head"));
         }
         Ok(self)
     }

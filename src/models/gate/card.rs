@@ -145,14 +145,14 @@ impl Card {
             return Err("its heads and width do not fit each other".to_owned());
         }
         if self.definitions.is_empty() {
-            return Err("it decides by no definition".to_owned());
+            return Err("it has no definitions".to_owned());
         }
         for definition in &self.definitions {
             let threshold = definition.threshold;
             let null = definition.null_threshold;
             let is_within = |threshold: f64| threshold > 0.0 && threshold <= 1.0;
             if definition.classes.len() < 2 || !is_within(threshold) || !is_within(null) {
-                return Err(format!("its definition `{}` is none", definition.name));
+                return Err(format!("its definition `{}` is invalid", definition.name));
             }
         }
         Ok(())

@@ -84,7 +84,7 @@ impl InstructedGate {
         if (0.0..=1.0).contains(&card.threshold) {
             Ok(card)
         } else {
-            Err(refused(format!("the threshold {} is not 0 to 1", card.threshold)))
+            Err(refused(format!("the threshold {} is not between 0 and 1", card.threshold)))
         }
     }
 
@@ -232,7 +232,7 @@ mod tests {
         }
         let refused = |what: &str| open().err().expect(what).to_string();
         write("\"threshold\": 1.5");
-        assert!(refused("1.5").contains("is not 0 to 1"));
+        assert!(refused("1.5").contains("is not between 0 and 1"));
         write("\"threshold\": 0.5, \"answers\": [\"True\", \"True\"]");
         assert!(refused("duplicate keys").contains("answers"));
         std::fs::remove_file(folder.path().join(CARD)).expect("removed");

@@ -229,13 +229,13 @@ impl RemoteConfig {
     fn check_url(&self) -> Result<(), ConfigProblem> {
         let problem = |problem, remedy| Err(ConfigProblem { key: "base_url", problem, remedy });
         let Ok(url) = Url::parse(&self.base_url) else {
-            return problem("it is no URL", "write it as \"http://127.0.0.1:8080/v1\"");
+            return problem("it is not a URL", "write it as \"http://127.0.0.1:8080/v1\"");
         };
         if !matches!(url.scheme(), "http" | "https") || url.host_str().is_none() {
-            return problem("it is no address over HTTP", "begin it with http:// or https://");
+            return problem("it is not an HTTP address", "begin it with http:// or https://");
         }
         if !url.username().is_empty() || url.password().is_some() {
-            let remedy = "take them out; a key goes into a variable that api_key_env names";
+            let remedy = "remove them; a key goes into the variable that api_key_env names";
             return problem("it holds a name or password", remedy);
         }
         if url.query().is_some() || url.fragment().is_some() {

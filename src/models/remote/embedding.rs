@@ -87,7 +87,7 @@ impl EmbeddingClient {
         let square: f64 = vector.iter().map(|x| f64::from(*x).powi(2)).sum();
         let length = square.sqrt();
         if !length.is_normal() {
-            return Err("an embedding that is no direction: zeros, or no numbers".to_owned());
+            return Err("an embedding without a direction: all zeros, or not finite".to_owned());
         }
         vector.iter_mut().for_each(|x| *x = (f64::from(*x) / length) as f32);
         self.dimensions.set(Some(dimensions));

@@ -53,7 +53,7 @@ pub(super) enum Failure {
     Connection(String),
     #[error("no whole answer within {0} ms; the server is slow or hangs (answer_timeout_ms)")]
     Timeout(u64),
-    #[error("an answer that began, and then nothing for {0} ms (idle_timeout_ms)")]
+    #[error("the answer stalled for {0} ms (idle_timeout_ms)")]
     Idle(u64),
     #[error("status {status}{}{said}; {}", if said.is_empty() { "" } else { ": " }, remedy(*.status, *.retry_after))]
     Status {
@@ -64,14 +64,14 @@ pub(super) enum Failure {
     },
     #[error("the answer broke off: {0}; the server's own log may say why")]
     Cut(String),
-    #[error("an answer of more than {0} bytes, broken off; raise max_answer_bytes if it is right")]
+    #[error("the answer has more than {0} bytes; raise max_answer_bytes if that is expected")]
     TooLong(usize),
     #[error("{0}; base_url may not be that of an OpenAI-compatible server")]
     Malformed(String),
     #[error("no text: {0}")]
     NoText(String),
     #[error(
-        "the answer does not follow the schema, nor did it at a second try: {wrong}; it says: {said}"
+        "the answer does not follow the schema, even at the second try: {wrong}; it says: {said}"
     )]
     Unfit { wrong: String, said: String },
     #[error("the schema cannot be used: {0}")]
@@ -79,8 +79,8 @@ pub(super) enum Failure {
     #[error("{0}")]
     Embeddings(String),
     #[error(
-        "not asked: {failures} attempts in a row failed, the last with: {last}; the server is left \
-         alone for {left_ms} ms more"
+        "not asked: {failures} attempts in a row failed, the last with: {last}; requests \
+         pause for {left_ms} ms more"
     )]
     Open { failures: u32, last: String, left_ms: u64 },
 }
@@ -91,15 +91,17 @@ fn remedy(status: StatusCode, retry_after: Option<Duration>) -> String {
             "check the key in the variable that api_key_env names".to_owned()
         }
         (StatusCode::NOT_FOUND, _) => {
-            "check base_url, which ends in /v1 mostly, and the model's name".to_owned()
+            "check base_url, which usually ends in /v1, and the model's name".to_owned()
         }
-        (_, Some(wait)) => format!("it asks to be left alone for {} s", wait.as_secs()),
+        (_, Some(wait)) => format!("it asks us to wait {} s", wait.as_secs()),
         (StatusCode::TOO_MANY_REQUESTS, _) => {
             "lower max_concurrent or requests_per_second".to_owned()
         }
-        (status, _) if status.is_redirection() => "set base_url to where it sends us".to_owned(),
+        (status, _) if status.is_redirection() => {
+            "set base_url to the redirect's address".to_owned()
+        }
         (status, _) if status.is_server_error() => "the server's log may say why".to_owned(),
-        _ => "the server does not take the request as it is".to_owned(),
+        _ => "the server does not accept this request".to_owned(),
     }
 }
 

@@ -59,7 +59,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn nobody_saves_turns_up() {
+    async fn unused_turns_are_not_saved_up() {
         let pace = Pace::new(Some(10.0));
         pace.turn().await;
         tokio::time::sleep(Duration::from_secs(60)).await;

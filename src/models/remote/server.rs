@@ -197,8 +197,8 @@ impl<'a> Attempt<'a> {
             server.metrics.breaker_open.set(breaker.is_open().into());
             let failure = failure.map(|failure| server.describe(failure));
             match failure.filter(|_| breaker.is_open()) {
-                Some(failure) => tracing::warn!(failure, "a server of models is left alone"),
-                None => tracing::info!(address = %server.address, "a server of models works again"),
+                Some(failure) => tracing::warn!(failure, "a model server fails; pausing requests"),
+                None => tracing::info!(address = %server.address, "a model server works again"),
             }
         }
     }
@@ -279,7 +279,7 @@ fn client(config: &RemoteConfig, key: Option<HeaderValue>) -> Result<Client, Sta
     let address = host.parse::<std::net::IpAddr>();
     let is_local = host == "localhost" || address.is_ok_and(|address| address.is_loopback());
     if key.is_some() && !is_encrypted && !is_local {
-        tracing::warn!(host, "the key goes over the network in clear; use https");
+        tracing::warn!(host, "the key goes over the network unencrypted; use https");
     }
     let headers: HeaderMap = key.into_iter().map(|key| (AUTHORIZATION, key)).collect();
     let builder = Client::builder()

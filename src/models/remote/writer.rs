@@ -140,7 +140,7 @@ impl Writer {
                 (field, _) => without.set(field),
             }
             let (field, failure) = (field.name(), self.server.describe(&failure));
-            tracing::warn!(field, failure, "asking without what the server refused");
+            tracing::warn!(field, failure, "asking again without the refused field");
         }
     }
 

@@ -51,7 +51,7 @@ impl Control {
     pub(super) fn find(vocabulary: &DecoderVocabulary) -> Result<Self, String> {
         let token = |name: &str| {
             vocabulary.control_token(name).ok_or_else(|| {
-                format!("it has no token {name}; it is no model of `deploy/training/train`")
+                format!("it has no token {name}; `deploy/training/train` did not make it")
             })
         };
         let mut relevance = [0; 11];

@@ -252,7 +252,7 @@ fn plain(value: &Value) -> Option<String> {
 
 fn whole_file(source: &Source, bytes: Vec<u8>, kind: Kind) -> Result<Document, String> {
     let text = String::from_utf8(bytes).map_err(|error| {
-        format!("no UTF-8: {error}; export PDF and Word files as HTML, Markdown or text")
+        format!("not UTF-8: {error}; export PDF and Word files as HTML, Markdown or text")
     })?;
     let text = text.trim_start_matches('\u{feff}').to_owned();
     let (text, markup, title) = match kind {

@@ -173,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn by_cosine_ties_by_item() {
+    fn results_come_by_cosine_and_ties_by_item() {
         let scan = scan(&[(1, [0.0, 2.0]), (4, [3.0, 0.0]), (7, [1.0, 0.0]), (9, [-1.0, 0.0])]);
         let found = scan.search(&[5.0, 0.0], 3, None).unwrap();
         assert_eq!(items(&found), [4, 7, 1]);

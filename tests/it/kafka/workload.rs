@@ -206,7 +206,7 @@ pub(crate) fn invalid() -> Vec<Invalid> {
         with(key, "timestamp", json!(["2999-01-01T00:00:00Z", "1999-12-31T23:59:59Z"][at % 2]))
     });
     kind("unknown variant `sing`", lines, 6, &|key, _| with(key, "kind", json!("sing")));
-    kind("names nothing that it is about", lines, 5, &|_, at| {
+    kind("names neither a conversation nor a user", lines, 5, &|_, at| {
         format!(r#"{{"kind":"forget","mood":"{}"}}"#, MOODS[at % MOODS.len()]).into_bytes()
     });
     kind("schema_version 99 is newer", lines, 5, &|key, _| with(key, "schema_version", json!(99)));

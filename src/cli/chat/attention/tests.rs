@@ -119,7 +119,7 @@ fn an_interrupted_turn_ends_without_its_model_and_others_do_not() {
 }
 
 #[test]
-fn a_full_model_hands_back_and_what_a_stage_gave_up_is_given_up() {
+fn a_busy_model_hands_back_and_abandoned_requests_are_dropped() {
     let (slow, model, _attention) = watched();
     let (to, first) = reply();
     assert!(model.ask(request(1, "first"), to).is_ok());

@@ -93,18 +93,18 @@ fn a_terminal_has_lines_that_break_at_words() {
 }
 
 #[test]
-fn what_was_written_in_vain_is_told_from_the_response() {
+fn discarded_text_is_told_apart_from_the_response() {
     let begun_anew = seen(false, |view| {
         view.written("Cof")?;
         view.written("Tea.")?;
         end(view, "Tea.")
     });
-    assert_eq!(begun_anew.concat(), "Cof\n(the model begins anew)\nTea.\n");
+    assert_eq!(begun_anew.concat(), "Cof\n(the model starts again)\nTea.\n");
     let replaced = seen(false, |view| {
         view.written("Cof")?;
         end(view, "Tea.")
     });
-    let expected = "Cof\n(what was written was not used; the response is:)\nTea.\n";
+    let expected = "Cof\n(the text above was discarded; the response is:)\nTea.\n";
     assert_eq!(replaced.concat(), expected);
     let interrupted = seen(false, |view| {
         view.written("Cof")?;
@@ -131,7 +131,7 @@ fn a_turn_without_a_response_says_why() {
     };
     let recorded = Outcome::Recorded(Box::new(recorded));
     let shown = seen(false, |view| view.outcome(&recorded, &Spoken::default())).concat();
-    assert!(shown.starts_with("(recorded and not answered: t1 came before"), "{shown}");
+    assert!(shown.starts_with("(recorded and not answered: it repeats t1"), "{shown}");
     let letter = turnstream_schemas::DeadLetter {
         schema_version: 1,
         input: input(),

@@ -286,7 +286,7 @@ fn what_is_there_is_left_alone_or_gives_way() {
     }
     let end = log.end(Topic::History, 0);
     let error = put(&log, &many(4), false).unwrap_err();
-    assert_eq!(error.to_string(), "the log has a history of `default/c-1` already");
+    assert_eq!(error.to_string(), "the log already has a history of `default/c-1`");
     assert_eq!(log.end(Topic::History, 0), end, "nothing of it was written");
 
     let done = put(&log, &many(4), true).unwrap();
@@ -308,7 +308,7 @@ fn a_history_on_another_partition_than_its_turns_is_refused() {
     let own = place(2)(&Scope::new(None, "c-0"));
     import(&mut target(&log), &wanted, &|_| 1 - own, &|| {}).unwrap();
     let error = put(&log, &histories, true).unwrap_err().to_string();
-    let said = format!("already, on partition {}, and its turns come to partition {own}", 1 - own);
+    let said = format!(", on partition {}, but its turns come to partition {own}", 1 - own);
     assert!(error.ends_with(&said), "{error}");
 }
 

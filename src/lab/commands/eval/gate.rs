@@ -125,7 +125,7 @@ impl FromStr for Gate {
 fn fraction(text: &str) -> Result<f64, String> {
     match text.parse() {
         Ok(value) if (0.0..=1.0).contains(&value) => Ok(value),
-        _ => Err("a number from 0 to 1 is wanted".to_owned()),
+        _ => Err("expected a number from 0 to 1".to_owned()),
     }
 }
 
@@ -144,7 +144,7 @@ pub(super) fn execute(args: &EvalGateArgs, out: &mut dyn Write) -> anyhow::Resul
     let classes = classes(args)?;
     if args.train.as_ref().is_some_and(|train| same_file(train, &args.data)) {
         let remedy = "name another split: in-sample figures flatter";
-        return Err(Usage::new("--train is the split that is measured on", remedy).into());
+        return Err(Usage::new("--train is the measured split", remedy).into());
     }
     let config = load_config(args.config.as_deref())?.value;
     let turns = read(args)?;

@@ -93,7 +93,7 @@ pub(super) fn execute(args: &GatesArgs, out: &mut dyn Write) -> anyhow::Result<(
         if let Some(absent) =
             [&splits.train, &splits.development].into_iter().find(|it| !it.exists())
         {
-            eprintln!("{}: left out, for {} is not there", splits.format, absent.display());
+            eprintln!("{}: left out, because {} is missing", splits.format, absent.display());
             continue;
         }
         let progress = Progress::start("fits and turns");

@@ -81,7 +81,11 @@ pub(super) fn execute(args: &GenerationArgs, out: &mut dyn Write) -> anyhow::Res
         && (args.answer_files.answers.is_some() || args.answer_files.record_answers.is_some())
     {
         let remedy = "name the judge with --judge";
-        return Err(Usage::new("answers are a judge's, and there is none", remedy).into());
+        return Err(Usage::new(
+            "--answers and --record-answers are for the answers of a judge",
+            remedy,
+        )
+        .into());
     }
     let config = load_config(args.config.as_deref())?.value;
     let answers = material::answers(&args.data).map_err(refused)?;

@@ -64,7 +64,7 @@ impl FromStr for NamedConfig {
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         let parts =
             text.split_once('=').filter(|(name, path)| !(name.is_empty() || path.is_empty()));
-        let (name, path) = parts.ok_or("NAME=FILE is wanted")?;
+        let (name, path) = parts.ok_or("expected NAME=FILE")?;
         Ok(Self { name: name.to_owned(), path: path.into() })
     }
 }
@@ -91,7 +91,7 @@ pub(super) fn execute(args: &HistoriesArgs, out: &mut dyn Write) -> anyhow::Resu
         }
         let path = args.data_folder.join(file);
         if !path.exists() {
-            eprintln!("{format}: left out, for {} is not there", path.display());
+            eprintln!("{format}: left out, because {} is missing", path.display());
             continue;
         }
         let conversations = read(format, &path, part)?;

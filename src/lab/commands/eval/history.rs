@@ -93,7 +93,8 @@ impl FromStr for CapacityArg {
     type Err = &'static str;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
-        const WANTED: &str = "a number of utterances is wanted, from 2, or a share from 0% to 100%";
+        const WANTED: &str =
+            "expected a number of utterances, at least 2, or a share from 0% to 100%";
         let capacity = match text.strip_suffix('%') {
             Some(percent) => {
                 let percent: f64 = percent.parse().map_err(|_| WANTED)?;
@@ -190,7 +191,7 @@ fn measure(args: &EvalHistoryArgs, capacity: Capacity) -> anyhow::Result<Measure
     k.sort_unstable();
     k.dedup();
     if k.first().is_none_or(|first| *first == 0) {
-        return Err(Usage::new("--k asks for no utterance", "write numbers from 1").into());
+        return Err(Usage::new("--k has no number above 0", "write numbers from 1").into());
     }
     let eviction = if capacity == Capacity::All { Eviction::None } else { args.eviction };
     let mut config = load_config(args.config.as_deref())?.value;
@@ -251,7 +252,7 @@ pub(crate) fn read(
         conversations.into_iter().skip(skip).take(take.unwrap_or(usize::MAX)).collect();
     if chosen.is_empty() {
         let what = format!("{} has no more than {skip} conversations", data.display());
-        return Err(InputRefused::new(what, "pass over fewer with --skip").into());
+        return Err(InputRefused::new(what, "skip fewer with --skip").into());
     }
     Ok(chosen)
 }

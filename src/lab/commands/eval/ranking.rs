@@ -64,7 +64,7 @@ pub(super) fn execute(args: &RankingArgs, out: &mut dyn Write) -> anyhow::Result
             Ok(LoggedItem::Turn(logged)) => turns.push(logged.turn),
             Ok(LoggedItem::Raw { line, bytes }) => {
                 let turn = serde_json::from_slice(&bytes);
-                turns.push(turn.with_context(|| format!("line {line} is no turn"))?);
+                turns.push(turn.with_context(|| format!("line {line} is not a turn"))?);
             }
             Err(error) if error.ends() => return Err(refused(error).into()),
             Err(error) => tracing::warn!(%error, "left out"),

@@ -76,7 +76,7 @@ pub(super) fn execute(args: &DistilArgs, out: &mut dyn Write) -> anyhow::Result<
     let models = args.common.models()?;
     let (folder, teacher) = models.named(&args.teacher)?;
     let folder = folder.ok_or_else(|| {
-        Usage::new(format!("{} is no sentence encoder", args.teacher), "see `models list`")
+        Usage::new(format!("{} is not a sentence encoder", args.teacher), "see `models list`")
     })?;
     let tokenizer = folder.join("tokenizer.json");
     let json = std::fs::read_to_string(&tokenizer)

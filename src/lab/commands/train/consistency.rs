@@ -25,8 +25,9 @@ Examples:
   turnstream train consistency --format dstc11 --data train.jsonl --knowledge k.json --out table
   turnstream train consistency --format kbp --data train.jsonl.gz --out table --json
 
-Each response is put to the evidence that it was made from and to other evidence. Name the file as
-consistency.table, with form = \"learned\"; `turnstream eval consistency --table` measures it.";
+Training compares each response with the evidence that it was made from and with other evidence. Set
+consistency.table to the file, with form = \"learned\"; `turnstream eval consistency --table`
+measures it.";
 
 /// `train consistency`
 #[derive(Clone, Debug, clap::Args)]
@@ -70,7 +71,7 @@ pub(super) fn execute(args: &TrainConsistencyArgs, out: &mut dyn Write) -> anyho
     progress.finish();
     let Tuned { tokenizer, vectors, dimensions, epochs, kept, held_out } = &tuned;
     let calibration = calibrated(held_out).ok_or_else(|| {
-        Usage::new("no conversation can be held out for the calibration", "give a file of more")
+        Usage::new("no conversation can be held out for the calibration", "give a larger file")
     })?;
     let bytes =
         StaticTable::to_bytes(&args.name, tokenizer, vectors, *dimensions, Some(calibration))?;

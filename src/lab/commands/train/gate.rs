@@ -30,9 +30,9 @@ Examples:
   turnstream train gate --data kbp.jsonl,format=kbp --tokens characters --language zh --out kbp.zst
   turnstream train gate --data a.jsonl,format=sgd --preset paper --tokens words --out paper.zst
 
-Several --data are learned together, each by its own definition of need. One conversation in ten
+Several --data are learned together, each with its own definition of need. One conversation in ten
 of each is held out, to stop by and to choose the threshold, where --development names no file.
-The state after each pass lies beside the gate as OUT.training; --resume goes on from there.";
+The state after each pass is kept beside the gate as OUT.training; --resume continues from there.";
 
 /// The interval of progress messages without a terminal.
 const TELL: Duration = Duration::from_secs(10);
@@ -181,8 +181,9 @@ pub(super) fn execute(args: &TrainGateArgs, out: &mut dyn Write) -> anyhow::Resu
     drop(lessons);
     let state = beside(&args.out);
     if args.resume {
-        let bytes = std::fs::read(&state)
-            .with_context(|| format!("cannot read {}, the state to go on from", state.display()))?;
+        let bytes = std::fs::read(&state).with_context(|| {
+            format!("cannot read {}, the state to resume from", state.display())
+        })?;
         trainer.resume(State::from_bytes(&bytes, &begun_with)?)?;
     }
     let mut told = ProgressReporter::start();

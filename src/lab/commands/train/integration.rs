@@ -97,17 +97,17 @@ struct Orders {
 
 pub(super) fn execute(args: &IntegrationArgs, out: &mut dyn Write) -> anyhow::Result<Exit> {
     if args.k.contains(&0) {
-        return Err(Usage::new("--k asks for no utterance", "write numbers from 1").into());
+        return Err(Usage::new("--k contains 0", "write numbers from 1").into());
     }
     if args.format == Format::Topiocqa {
-        let what = "topiocqa has topics and no gold evidence";
+        let what = "topiocqa has topics, but no gold evidence";
         return Err(Usage::new(what, "name locomo or turns with --format").into());
     }
     let config = load_config(args.config.as_deref())?.value;
     let identity = attending(&config, config.integration.identity())?;
     let encoder = identity.encoder.clone();
     let Some(encoder) = encoder else {
-        let what = "models.embedder is \"none\", and the matrix is for vectors";
+        let what = "models.embedder is \"none\", but the matrix needs vectors";
         return Err(Usage::new(what, "name an encoder").into());
     };
     let training = Training {
@@ -130,8 +130,8 @@ pub(super) fn execute(args: &IntegrationArgs, out: &mut dyn Write) -> anyhow::Re
     };
     let conversations = read(args.format, &args.data, (0, None))?;
     if conversations.len() < 2 {
-        let what = "there is one conversation alone, and none to train on for it";
-        return Err(Usage::new(what, "give a file of several").into());
+        let what = "there is only one conversation, so none is left to train on";
+        return Err(Usage::new(what, "give a file with several").into());
     }
     let lessons = lessons(&recalled, &identity, &conversations);
     // One training without each conversation, and one on all.

@@ -22,9 +22,9 @@ Examples:
   turnstream train persona --format kbp --data train.jsonl.gz --out persona.safetensors
   turnstream train persona --format focus --data train_focus.json --from static --out table
 
-Each sentence of a persona joined with what the user said is put to every piece of knowledge; the
-right pairs are to be nearest (PK-ICR). The table is an encoder like any other: name the file as
-models.embedder; `turnstream eval persona --encoder` measures it.";
+Training compares each sentence of a persona, joined with what the user said, with every piece of
+knowledge, and brings the right pairs closest (PK-ICR). The table is an encoder like any other: set
+models.embedder to the file; `turnstream eval persona --encoder` measures it.";
 
 /// `train persona`
 #[derive(Clone, Debug, clap::Args)]

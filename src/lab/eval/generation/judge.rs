@@ -212,7 +212,7 @@ impl Judge<'_> {
         }
         if let Some(encoder) = self.encoder {
             let utterances = asking.ask(&prompts.questions, &[&reply], |answer: Questions| {
-                let none = || "there is no utterance".to_owned();
+                let none = || "there are no utterances".to_owned();
                 (!answer.utterances.is_empty()).then_some(answer.utterances).ok_or_else(none)
             });
             let dialogue: Vec<&str> = shown.iter().map(|said| &*said.text).collect();

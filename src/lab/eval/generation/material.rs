@@ -123,7 +123,7 @@ impl Log {
                 Ok(LoggedItem::Turn(logged)) => log.add(logged.turn, offset),
                 Ok(LoggedItem::Raw { line, bytes }) => match serde_json::from_slice(&bytes) {
                     Ok(turn) => log.add(turn, offset),
-                    Err(error) => tracing::warn!(line, %error, "no turn; left out"),
+                    Err(error) => tracing::warn!(line, %error, "not a turn; left out"),
                 },
                 Err(error) if error.ends() => return Err(error.into()),
                 Err(error) => {
@@ -263,7 +263,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_response_is_refused_with_its_line() {
+    fn a_line_that_is_not_a_response_is_refused_with_its_number() {
         let error = answers(file(&[" ".to_owned(), "{}".to_owned()]).path()).expect_err("refused");
         assert!(error.to_string().contains(":2: "), "{error}");
         let error = answers(file(&[]).path()).expect_err("refused");

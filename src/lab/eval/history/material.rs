@@ -200,9 +200,11 @@ fn turns(path: &Path) -> Result<Vec<Conversation>, HistoryEvalError> {
 fn question(turn: &Turn) -> Result<Option<Question>, String> {
     let Some(evidence) = turn.metadata.get("evidence") else { return Ok(None) };
     let ids = serde_json::from_value(evidence.clone())
-        .map_err(|_| "metadata.evidence is no list of turn ids".to_owned())?;
+        .map_err(|_| "metadata.evidence is not a list of turn ids".to_owned())?;
     if turn.speaker == Speaker::System {
-        return Err("metadata.evidence stands on a system turn, which asks nothing".to_owned());
+        return Err(
+            "metadata.evidence is on a system turn, but only user turns ask questions".to_owned()
+        );
     }
     let category = turn.metadata.get("category");
     let category = category.map(|it| it.as_str().map_or_else(|| it.to_string(), str::to_owned));

@@ -338,7 +338,7 @@ fn written(lines: &[serde_json::Value]) -> tempfile::NamedTempFile {
 }
 
 #[test]
-fn our_own_turns_ask_where_they_stand() {
+fn turns_with_evidence_ask_at_their_place() {
     let turn = |id: &str, speaker: &str, metadata: serde_json::Value| {
         serde_json::json!({ "conversation_id": "c", "turn_id": id, "speaker": speaker,
             "text": format!("{id} is said."), "metadata": metadata })
@@ -366,12 +366,12 @@ fn our_own_turns_ask_where_they_stand() {
         read(Format::Turns, file.path()).expect_err("refused").to_string()
     };
     let amiss = refused(serde_json::json!({ "evidence": "1" }), "user");
-    assert!(amiss.contains(":1: metadata.evidence is no list of turn ids"), "{amiss}");
+    assert!(amiss.contains(":1: metadata.evidence is not a list of turn ids"), "{amiss}");
     let amiss = refused(serde_json::json!({ "evidence": ["1"] }), "system");
-    assert!(amiss.contains("asks nothing; mend the line"), "{amiss}");
-    assert!(refused(none, "user").contains("asks nothing of a history as turns"));
+    assert!(amiss.contains("only user turns ask questions; fix the line"), "{amiss}");
+    assert!(refused(none, "user").contains("has no questions about a history in the format turns"));
     let other = read(Format::Sgd, file.path()).expect_err("refused").to_string();
-    assert!(other.contains("sgd asks nothing of a history; these do: locomo"), "{other}");
+    assert!(other.contains("sgd has no questions about a history; use locomo"), "{other}");
 }
 
 #[test]

@@ -141,7 +141,10 @@ fn figures_are_those_counted_by_hand() {
         ]
     );
     assert_eq!(samples[0].guarded.as_deref(), Some("The price of Oslo is $49."));
-    assert_eq!(samples[1].refused.as_deref(), Some("$35 was asked for and is not said"));
+    assert_eq!(
+        samples[1].refused.as_deref(),
+        Some("the response leaves out $35, which the user asked for")
+    );
     // Without templates, the required content is put into plain sentences.
     let measure = UnifiedMeasure { drafts: 2, templates: None };
     let (_, samples) = evaluate(&cases, &mut ask, measure, || ()).expect("figures");
@@ -149,7 +152,7 @@ fn figures_are_those_counted_by_hand() {
 }
 
 #[test]
-fn a_model_that_fails_is_no_figure() {
+fn a_failing_model_is_an_error_and_not_a_figure() {
     let cases = [case(0, "A lamp?", "The Oslo.", "$49")];
     let measure = UnifiedMeasure { drafts: 1, templates: None };
     let mut fails = |_: &[UnifiedRequest]| Err("out of order".to_owned());

@@ -220,7 +220,10 @@ fn the_table_leaves_out_what_is_not_there_and_says_so() {
     let output = eval(&["gates", "--data-folder", data, "--out", table, "--json"]);
     let said = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{said}");
-    assert!(said.contains("sgd: left out, for ") && said.contains("dstc11: left out"), "{said}");
+    assert!(
+        said.contains("sgd: left out, because ") && said.contains("dstc11: left out"),
+        "{said}"
+    );
     let found: Value = serde_json::from_slice(&output.stdout).expect("one object");
     let sections = found["sections"].as_array().expect("a list");
     let names = |of: &Value| {
@@ -245,7 +248,7 @@ fn what_cannot_be_measured_is_refused_with_the_reason() {
     let bad = folder.write("bad.jsonl", &[dialogue("sgd", 0), json!({ "turns": 3 })]);
     let same = ["--model", "tfidf", "--train", &data];
     for (args, code, reason) in [
-        (vec!["--format", "dailydialog", "--data", &data], 3, "these do: dstc11, dstc10, ketod"),
+        (vec!["--format", "dailydialog", "--data", &data], 3, "use one of dstc11, dstc10, ketod"),
         (vec!["--format", "sgd", "--data", &bad], 3, "bad.jsonl:2: not a dialogue of sgd"),
         (vec!["--format", "sgd", "--data", &data, "--positive", "null"], 2, "write structured"),
         (vec!["--format", "sgd", "--data", &data, "--knowledge", "k"], 2, "for dstc11 and dstc10"),

@@ -112,8 +112,8 @@ pub(super) fn check(
         if letters < turns {
             return Err(LogError::Refused(format!(
                 "topic `{}` accepts records of {letters} bytes (`max.message.bytes`) and `{}` of \
-                 {turns}: a large record that is no turn could not become a dead letter, and would \
-                 stop the process; raise the first to {}",
+                 {turns}: a large record that is not a turn could not become a dead letter, and \
+                 would stop the process; raise the first to {}",
                 names.1,
                 names.0,
                 turns + LETTER_BYTES
@@ -126,8 +126,8 @@ pub(super) fn check(
                 letters,
                 client = config.message_limit_bytes(),
                 wanted = turns + LETTER_BYTES,
-                "a record that is no turn and nearly as large as its topic allows could not become \
-                 a dead letter, which has headers besides, and would stop the process; raise \
+                "a record that is not a turn and nearly as large as its topic allows could not \
+                 become a dead letter, which also has headers, and would stop the process; raise \
                  max.message.bytes of topic `{}`, and message.max.bytes where it is set",
                 names.1
             );
@@ -156,8 +156,8 @@ fn check_policy(name: &str, topic: Topic, found: &Settings) -> Result<(), LogErr
         tracing::warn!(
             topic = name,
             policy,
-            "records of the same key replace each other on this topic, so some are lost to readers \
-             that come late; set cleanup.policy=delete"
+            "records of the same key replace each other on this topic, so late readers miss some; \
+             set cleanup.policy=delete"
         );
     }
     Ok(())

@@ -53,7 +53,7 @@ impl ConfigJson {
         let family = Family::of_config(&self.model_type)?;
         self.check_activation(family)?;
         if self.mlp_bias {
-            return Err("mlp_bias is true; feed-forwards with a bias are not known".to_owned());
+            return Err("mlp_bias is true; feed-forwards with a bias are not supported".to_owned());
         }
         let heads = self.num_attention_heads.max(1);
         let head = self.head_dim.unwrap_or(self.hidden_size / heads);

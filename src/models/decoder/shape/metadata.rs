@@ -71,7 +71,7 @@ impl<'a> Metadata<'a> {
     ) -> Result<DecoderShape, String> {
         let family = Family::of_gguf(self.architecture)?;
         if self.whole("expert_count")?.unwrap_or(0) > 0 {
-            return Err("it is a mixture of experts, which is not known".to_owned());
+            return Err("it is a mixture of experts, which is not supported".to_owned());
         }
         let (width, heads) =
             (self.size("embedding_length")?, self.size("attention.head_count")?.max(1));

@@ -157,7 +157,7 @@ fn listening(on_piece: impl Fn() + Send + Sync + 'static) -> GenerateRequest {
 }
 
 #[test]
-fn a_full_queue_hands_the_request_back_and_whom_nobody_waits_for_is_dropped() {
+fn a_full_queue_hands_the_request_back_and_abandoned_requests_are_dropped() {
     let Tiny { model, metrics, .. } = &tiny(|config| {
         config.max_sequences = 1;
         config.queue_requests = 1;

@@ -95,7 +95,7 @@ fn a_model_that_knows_nothing_gives_valid_answers() {
 }
 
 #[test]
-fn an_answer_that_is_cut_before_it_is_complete_is_an_error_and_so_is_no_schema() {
+fn an_incomplete_answer_and_an_invalid_schema_are_errors() {
     let (_folder, config) = tiny::gguf("wide", GgmlDType::Q8_0);
     let model = start("tiny", &config, DecoderMetrics::unread()).unwrap();
     let by = |schema: &str, max_tokens| {

@@ -92,7 +92,7 @@ fn attention_is_the_composed_one_of_each_sequence_forward_and_backward() {
 }
 
 #[test]
-fn who_has_nothing_to_attend_to_gets_zeros() {
+fn attention_to_nothing_gives_zeros() {
     let (queries, keys) = (variable((3, 8), 9), variable((2, 16), 10));
     let out = attention(&queries, &keys, 2, &[(0..2, 0..2), (2..3, 2..2)]).unwrap();
     assert_eq!(

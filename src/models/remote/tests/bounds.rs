@@ -5,7 +5,7 @@ use std::time::Instant;
 use super::*;
 
 #[test]
-fn no_more_requests_are_under_way_than_may_be() {
+fn concurrent_requests_stay_within_the_limit() {
     let server = Faulty::start(|_, _| Act::Late(Duration::from_millis(20), "late".into()));
     let config = RemoteConfig { max_concurrent: 3, ..config(&server) };
     let metrics = RemoteMetrics::unread();

@@ -63,7 +63,7 @@ fn embeddings_that_cannot_be_right_are_errors() {
         (json!([{ "embedding": [1, 2, 3] }]), "3 numbers where 2"),
         (json!([]), "0 embeddings for 1 texts"),
         (json!([{ "embedding": [1, 2] }, { "embedding": [1, 2] }]), "2 embeddings for 1"),
-        (json!([{ "embedding": [0, 0] }]), "no direction"),
+        (json!([{ "embedding": [0, 0] }]), "without a direction"),
         (json!([{ "index": 7, "embedding": [1, 2] }]), "1 embeddings for 1"),
     ];
     for (data, says) in cases {

@@ -18,7 +18,7 @@ fn ask_after(
 }
 
 #[test]
-fn what_passes_is_tried_again() {
+fn transient_failures_are_retried() {
     let (_, generated, metrics) = ask_after(|| Act::error(500, "out of memory"));
     assert_eq!(generated.text, "well");
     assert_eq!(metrics.fault(RemoteFault::Server).get(), 1);
@@ -67,11 +67,11 @@ fn an_answer_that_stops_speaking_is_given_up_before_its_time_is_over() {
         ..config(&server)
     };
     let error = ask_once(&config, request()).0.unwrap_err();
-    assert!(error.contains("nothing for 50 ms (idle_timeout_ms)"), "{error}");
+    assert!(error.contains("stalled for 50 ms (idle_timeout_ms)"), "{error}");
 }
 
 #[test]
-fn a_server_that_has_enough_is_left_alone_for_as_long_as_it_asks() {
+fn a_throttling_server_is_given_the_time_that_it_asks_for() {
     let retry_after = |after: &str| Act::Say(429, vec![("retry-after", after.into())], "".into());
     let began = Instant::now();
     let (_, _, metrics) = ask_after(move || retry_after("1"));
@@ -80,7 +80,7 @@ fn a_server_that_has_enough_is_left_alone_for_as_long_as_it_asks() {
     // A date, longer away than any limit.
     let server = Faulty::start(move |_, _| retry_after("Fri, 31 Dec 2100 23:59:59 GMT"));
     let error = ask_once(&config(&server), request()).0.unwrap_err();
-    assert!(error.contains("429") && error.contains("to be left alone for"), "{error}");
+    assert!(error.contains("429") && error.contains("asks us to wait"), "{error}");
     assert_eq!(server.seen.count(), 1);
 }
 
@@ -104,7 +104,7 @@ fn a_refused_key_is_not_tried_again_and_never_shown() {
 }
 
 #[test]
-fn a_key_is_masked_before_what_bears_it_is_cut() {
+fn a_key_is_masked_before_its_text_is_cut() {
     // Only the key's beginning lies before the cut.
     let said = format!("{}{KEY}", "x".repeat(296));
     let broken = serde_json::json!({ "error": { "message": said } }).to_string();

@@ -202,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn words_of_one_letter_are_none() {
+    fn one_letter_words_are_ignored() {
         let words = of(
             |text, found| word_ngrams(text, |it| found.push(it.to_owned())),
             "i'd like a_b, tea",

@@ -232,7 +232,7 @@ fn a_judge_that_never_answers_is_an_error() {
 }
 
 #[test]
-fn a_dialogue_of_which_the_encoder_knows_nothing_is_like_nothing() {
+fn a_dialogue_unknown_to_the_encoder_has_no_similarity() {
     let utterances = ["tea".to_owned()];
     assert_eq!(likeness(&Teas, "?!", &utterances), Ok(None));
     assert_eq!(likeness(&Teas, "tea", &utterances), Ok(Some(1.0)));

@@ -79,7 +79,7 @@ fn main() {
         (0..turns).for_each(|at| sender.send("turns", at, turns / LENGTH));
         sender.0.flush(Duration::from_secs(60)).expect("delivered");
     }
-    let mut waiting = turns;
+    let mut on_topic = turns;
     let mut runs: HashMap<&str, Vec<Run>> = HashMap::new();
     for round in 1..=number("PEERS_ROUNDS", 3) {
         for contender in &contenders {
@@ -88,7 +88,7 @@ fn main() {
             let run = if is_latency {
                 at_rate(&site, *contender, &prefix)
             } else if is_restore {
-                restored(&site, *contender, &prefix, &mut waiting)
+                restored(&site, *contender, &prefix, &mut on_topic)
             } else {
                 waiting(&site, *contender, &prefix, turns)
             };
@@ -185,18 +185,18 @@ fn waiting(site: &Site<'_>, contender: Contender, prefix: &str, turns: usize) ->
 
 /// Measures how soon a contender that has answered all that waits serves again without its local
 /// state. Adds a turn of each partition to those that wait.
-fn restored(site: &Site<'_>, contender: Contender, prefix: &str, waiting: &mut usize) -> Run {
+fn restored(site: &Site<'_>, contender: Contender, prefix: &str, on_topic: &mut usize) -> Run {
     let watch = Watch::begin(site.bootstrap, &format!("{prefix}responses"), PARTITIONS);
     let mut process = contender.start(site, prefix, "turns");
-    watch.take(*waiting, |_, _, _| {});
+    watch.take(*on_topic, |_, _, _| {});
     terminate(&mut process);
     std::fs::remove_dir_all(site.state(prefix)).expect("its local state");
     let sender = Sender::new(site.bootstrap);
     for partition in 0..PARTITIONS {
-        sender.send_to("turns", Some(partition), *waiting + partition as usize, *waiting);
+        sender.send_to("turns", Some(partition), *on_topic + partition as usize, *on_topic);
     }
     sender.0.flush(Duration::from_secs(60)).expect("delivered");
-    *waiting += PARTITIONS as usize;
+    *on_topic += PARTITIONS as usize;
 
     let begun = Instant::now();
     let mut process = contender.start(site, prefix, "turns");
@@ -204,7 +204,7 @@ fn restored(site: &Site<'_>, contender: Contender, prefix: &str, waiting: &mut u
     let restored_seconds = begun.elapsed().as_secs_f64();
     let (restored_cpu_seconds, peak_mib) = usage(process.id());
     terminate(&mut process);
-    let bytes = sizes(site, contender, prefix, *waiting);
+    let bytes = sizes(site, contender, prefix, *on_topic);
     Run { restored_seconds, restored_cpu_seconds, peak_mib, bytes, ..Run::default() }
 }
 

@@ -7,6 +7,7 @@ import java.io.UncheckedIOException;
 import java.time.Duration;
 import java.util.Properties;
 import org.apache.kafka.common.serialization.Serdes;
+import org.apache.kafka.streams.CloseOptions;
 import org.apache.kafka.streams.KafkaStreams;
 import org.apache.kafka.streams.StreamsConfig;
 import org.apache.kafka.streams.Topology;
@@ -48,7 +49,8 @@ class Streams {
             Runtime.getRuntime().halt(1);
             return null;
         });
-        var leaving = new KafkaStreams.CloseOptions().leaveGroup(true).timeout(Duration.ofSeconds(30));
+        var leaving = CloseOptions.timeout(Duration.ofSeconds(30))
+                .withGroupMembershipOperation(CloseOptions.GroupMembershipOperation.LEAVE_GROUP);
         Runtime.getRuntime().addShutdownHook(new Thread(() -> streams.close(leaving)));
         streams.start();
     }

@@ -218,7 +218,7 @@ fn terminate(process: &mut Child) {
     process.wait().expect("it ended");
 }
 
-/// Returns the bytes that a contender has written for each of `turns` turns, by topic.
+/// Returns the bytes of a contender's first records for each turn, by topic, of a tenth of `turns`.
 fn sizes(
     site: &Site<'_>,
     contender: Contender,

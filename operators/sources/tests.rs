@@ -46,7 +46,10 @@ fn what_is_no_order_is_refused_by_key() {
         (vec![("a", source(Table, &["a"]))], "sources.a.depends_on: sources depend on each other"),
         (vec![("a", source(Table, &["b"]))], "sources.a.depends_on: no source has"),
         (vec![("a", own.clone()), ("b", source(Graph, &["a"]))], "sources.b.depends_on: a graph"),
-        (vec![("a", source(Graph, &[])), ("b", source(Graph, &[]))], "sources.b.kind: another"),
+        (
+            vec![("a", source(Graph, &[])), ("b", source(Graph, &[]))],
+            "sources.b.kind: another source",
+        ),
         (vec![("a", source(Documents, &[])), ("b", source(Documents, &[]))], "sources.b.kind"),
         (vec![("a", source(UserPersona, &[])), ("b", source(BotPersona, &[]))], "sources.b.sent"),
         (vec![("a", no_file)], "sources.a.file: a table needs"),

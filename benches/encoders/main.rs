@@ -3,6 +3,8 @@
 //! `encode` measures one thread of MiniLM on the fixed texts of `turnstream models bench`, by
 //! batch. It needs MiniLM: `turnstream models pull minilm`.
 //!
+//! `reading` measures one thread of the reader that ships.
+//!
 //! `batches` puts turns through a dataflow that asks a model of 20 ms for each batch of up to 32,
 //! and prints the share of the ideal rate that the runtime reaches. No model is needed.
 
@@ -14,6 +16,9 @@ use turnstream_lab::bench;
 use turnstream_models::{Embedder, ModelsConfig};
 
 mod ideal;
+mod reading;
+
+use reading::reading;
 
 fn encode(criterion: &mut Criterion) {
     let config =
@@ -50,5 +55,5 @@ fn batches(_: &mut Criterion) {
     ideal::report();
 }
 
-criterion_group!(benches, encode, batches);
+criterion_group!(benches, encode, reading, batches);
 criterion_main!(benches);

@@ -15,6 +15,7 @@ use super::tokens::TextTokenizer;
 
 pub(crate) mod kernels;
 pub(crate) mod network;
+pub(crate) mod quantised;
 
 #[cfg(test)]
 mod tests;

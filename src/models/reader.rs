@@ -34,7 +34,9 @@ use turnstream_ports::model::reader::{
 
 use super::ModelError;
 use super::batch::Backend;
+use super::bert::kernels::dot;
 use super::bert::network::{Batch, BertNetwork, UpperLayers, Weights};
+use super::bert::quantised::QuantisedMatrix;
 use super::folder::BertShape;
 use super::word_pieces::WordPieces;
 
@@ -44,6 +46,8 @@ use calibration::{Cosines, ReaderCalibration};
 
 /// The card's key in the metadata.
 const CARD: &str = "turnstream";
+/// Changes with the arithmetic, when the same weights begin to give slightly different vectors.
+const ARITHMETIC: u8 = 2;
 /// The most tokens of a section, and of any text that gets a vector.
 const MAX_TEXT: usize = 160;
 /// The most tokens of each turn that is read with a section: its last ones.
@@ -138,20 +142,24 @@ impl AnswerReader {
             return Ok(Arc::clone(reader));
         }
         let refused = |reason| ModelError::Refused { path: "(the shipped reader)".into(), reason };
-        let reader = Self::from_bytes(turnstream_weights::READER).map_err(refused)?;
+        let reader = Self::from_bytes(turnstream_weights::READER, weights).map_err(refused)?;
         let reader = Arc::new(reader);
         *unpacked = Some(Arc::clone(&reader));
         Ok(reader)
     }
 
-    fn from_bytes(packed: &[u8]) -> Result<Self, String> {
+    /// Unpacks a file, whose weights `weights` reads.
+    fn from_bytes(
+        packed: &[u8],
+        weights: impl FnOnce(&SafeTensors<'_>) -> Result<Weights, String>,
+    ) -> Result<Self, String> {
         let bytes = zstd::decode_all(packed).map_err(|error| error.to_string())?;
         let said = |error: safetensors::SafeTensorError| error.to_string();
         let (_, metadata) = SafeTensors::read_metadata(&bytes).map_err(said)?;
         let card = metadata.metadata().as_ref().and_then(|of_file| of_file.get(CARD));
         let card = card.ok_or("it has no card")?;
         let card: ReaderCard = serde_json::from_str(card).map_err(|error| error.to_string())?;
-        let mut weights = Weights::of(tensors(&SafeTensors::deserialize(&bytes).map_err(said)?)?);
+        let mut weights = weights(&SafeTensors::deserialize(&bytes).map_err(said)?)?;
         let width = card.shape.hidden_size;
         let mut row = |name: &str, count: usize| -> Result<Vec<(Vec<f32>, f32)>, String> {
             let rows = weights.take(&format!("{name}.weight"), &[count, width])?;
@@ -168,6 +176,7 @@ impl AnswerReader {
         };
         let mut hasher = FxHasher::default();
         hasher.write(packed);
+        hasher.write_u8(ARITHMETIC);
         Ok(Self {
             fingerprint: hasher.finish(),
             begin: token("[CLS]")?,
@@ -333,38 +342,35 @@ fn unit(mut vector: Vec<f32>) -> Vec<f32> {
     vector
 }
 
-fn dot(a: &[f32], b: &[f32]) -> f32 {
-    a.iter().zip(b).map(|(a, b)| a * b).sum()
-}
-
 fn apply((weights, bias): &(Vec<f32>, f32), vector: &[f32]) -> f32 {
     dot(weights, vector) + bias
 }
 
-/// The tensors of a file, in f32.
-fn tensors(file: &SafeTensors<'_>) -> Result<HashMap<String, Tensor>, String> {
+/// The weights of a file.
+fn weights(file: &SafeTensors<'_>) -> Result<Weights, String> {
     let numbers = |bytes: &[u8]| -> Vec<f32> {
         bytes.chunks_exact(4).map(|it| f32::from_le_bytes([it[0], it[1], it[2], it[3]])).collect()
     };
-    let mut found = HashMap::new();
+    let (mut tensors, mut quantised) = (HashMap::new(), HashMap::new());
     for (name, view) in file.tensors() {
-        let values = match view.dtype() {
-            Dtype::F32 => numbers(view.data()),
+        match view.dtype() {
+            Dtype::F32 => {
+                let tensor = Tensor::from_vec(numbers(view.data()), view.shape(), &Device::Cpu);
+                tensors.insert(name, tensor.map_err(|error| error.to_string())?);
+            }
             Dtype::I8 => {
                 let scales = file.tensor(&format!("{name}.scale")).map_err(|it| it.to_string())?;
-                let columns = view.shape().last().copied().unwrap_or(1).max(1);
-                let rows = view.data().chunks_exact(columns).zip(numbers(scales.data()));
-                rows.flat_map(|(row, scale)| {
-                    row.iter().map(move |it| f32::from(it.cast_signed()) * scale)
-                })
-                .collect()
+                let values = view.data().iter().map(|byte| byte.cast_signed()).collect();
+                let matrix = QuantisedMatrix { values, scales: numbers(scales.data()) };
+                if view.shape() != [matrix.scales.len(), matrix.columns()] {
+                    return Err(format!("tensor `{name}` has not one scale for each row"));
+                }
+                quantised.insert(name, matrix);
             }
             other => return Err(format!("tensor `{name}` is of type {other:?}")),
-        };
-        let tensor = Tensor::from_vec(values, view.shape(), &Device::Cpu);
-        found.insert(name, tensor.map_err(|error| error.to_string())?);
+        }
     }
-    Ok(found)
+    Ok(Weights::of(tensors, quantised))
 }
 
 impl Encoder for AnswerReader {

@@ -8,61 +8,139 @@
 use std::f32::consts::{FRAC_1_SQRT_2, LOG2_E};
 
 use gemm::Parallelism;
-use pulp::Arch;
+use pulp::NullaryFnOnce;
+
+use super::quantised::{QuantisedMatrix, QuantisedWeights};
 
 /// Numbers that a pass processes at once.
 const LANES: usize = 16;
 
+/// Computes an expression compiled for the processor's instruction set.
+macro_rules! vectorised {
+    ($pass:expr) => {
+        pulp::Arch::new().dispatch($crate::bert::kernels::Pass(
+            #[inline(always)]
+            || $pass,
+        ))
+    };
+}
+pub(crate) use vectorised;
+
+/// The closure of [`vectorised`]. pulp calls a closure as `FnOnce`, which is a function of its own: unless
+/// the whole program is optimised as one, it is not inlined, and so is compiled for any processor. So are
+/// `fold` and `for_each` of most iterators: passes are plain loops.
+pub(crate) struct Pass<F>(pub(crate) F);
+
+impl<R, F: FnMut() -> R> NullaryFnOnce for Pass<F> {
+    type Output = R;
+
+    #[inline(always)]
+    fn call(mut self) -> R {
+        (self.0)()
+    }
+}
+
 /// `x · weights + bias`. [`Self::apply`] leaves the bias out; the next pass adds it.
 pub(crate) struct Linear {
-    /// `inputs` rows of `outputs` numbers.
-    weights: Vec<f32>,
+    weights: LinearWeights,
     /// `outputs` numbers.
     pub(crate) bias: Vec<f32>,
+}
+
+enum LinearWeights {
+    /// `inputs` rows of `outputs` numbers.
+    Floats(Vec<f32>),
+    Quantised(QuantisedWeights),
 }
 
 impl Linear {
     /// Takes weights as `inputs` rows, each as wide as `bias`.
     pub(super) fn new(weights: Vec<f32>, bias: Vec<f32>) -> Self {
         assert!(weights.len().is_multiple_of(bias.len()), "weights are whole rows");
-        Self { weights, bias }
+        Self { weights: LinearWeights::Floats(weights), bias }
+    }
+
+    /// Takes weights of 8 bits, a row for each number of `bias`.
+    pub(super) fn quantised(weights: &QuantisedMatrix, bias: Vec<f32>) -> Self {
+        assert_eq!(weights.scales.len(), bias.len(), "a row of weights for each output");
+        Self { weights: LinearWeights::Quantised(QuantisedWeights::new(weights)), bias }
     }
 
     /// Writes the product of `rows` and the weights to `out`, on the caller's thread: parallel
     /// calls use the cores better than one call over all cores.
     pub(crate) fn apply(&self, rows: &[f32], out: &mut Vec<f32>) {
         let outputs = self.bias.len();
-        let inputs = self.weights.len() / outputs;
+        let inputs = match &self.weights {
+            LinearWeights::Floats(weights) => weights.len() / outputs,
+            LinearWeights::Quantised(weights) => weights.inputs(),
+        };
         let count = rows.len() / inputs;
         assert_eq!(rows.len(), count * inputs, "rows as wide as the layer's input");
         out.resize(count * outputs, 0.0);
-        let (row, column) = (outputs as isize, 1);
-        // SAFETY: with row-major strides `out` has count × outputs numbers, `rows` count × inputs,
-        // and the weights inputs × outputs; `out` is borrowed exclusively.
-        #[allow(unsafe_code)]
-        unsafe {
-            gemm::gemm(
-                count,
-                outputs,
-                inputs,
-                out.as_mut_ptr(),
-                column,
-                row,
-                false,
-                rows.as_ptr(),
-                1,
-                inputs as isize,
-                self.weights.as_ptr(),
-                column,
-                row,
-                0.0_f32,
-                1.0_f32,
-                false,
-                false,
-                false,
-                Parallelism::None,
-            );
-        }
+        let weights = match &self.weights {
+            LinearWeights::Floats(weights) => weights,
+            LinearWeights::Quantised(weights) => return weights.apply(rows, out),
+        };
+        let of = |numbers, width| Operand { numbers, row: width, column: 1 };
+        let (rows, weights) = (of(rows, inputs), of(weights, outputs));
+        product([count, inputs, outputs], 1.0, rows, weights, (out, outputs));
+    }
+}
+
+/// A matrix within a slice, by the distances between its rows and between its columns.
+#[derive(Clone, Copy)]
+struct Operand<'a> {
+    numbers: &'a [f32],
+    row: usize,
+    column: usize,
+}
+
+impl Operand<'_> {
+    /// Numbers that a matrix of this size reaches over.
+    fn extent(&self, rows: usize, columns: usize) -> usize {
+        rows.saturating_sub(1) * self.row + columns.saturating_sub(1) * self.column + 1
+    }
+}
+
+/// Writes `factor` times the product of a matrix of `rows` by `inner` and one of `inner` by `columns` to
+/// `out`, whose rows begin at each multiple of its second part.
+fn product(
+    [rows, inner, columns]: [usize; 3],
+    factor: f32,
+    left: Operand<'_>,
+    right: Operand<'_>,
+    (out, stride): (&mut [f32], usize),
+) {
+    if rows == 0 {
+        return;
+    }
+    assert!(left.extent(rows, inner) <= left.numbers.len());
+    assert!(right.extent(inner, columns) <= right.numbers.len());
+    assert!((rows - 1) * stride + columns <= out.len());
+    // SAFETY: all three are within their slices, as asserted, and `out` is borrowed exclusively.
+    #[allow(unsafe_code)]
+    unsafe {
+        gemm::gemm(
+            rows,
+            columns,
+            inner,
+            out.as_mut_ptr(),
+            1,
+            stride as isize,
+            false,
+            left.numbers.as_ptr(),
+            left.column as isize,
+            left.row as isize,
+            right.numbers.as_ptr(),
+            right.column as isize,
+            right.row as isize,
+            0.0_f32,
+            factor,
+            false,
+            false,
+            false,
+            Parallelism::None,
+        );
     }
 }
 
@@ -80,7 +158,7 @@ impl Norm {
     /// Replaces each row by the norm of the row, the bias and the row of `residual`.
     pub(super) fn apply_sum(&self, rows: &mut [f32], bias: &[f32], residual: &[f32]) {
         let width = self.scale.len();
-        Arch::new().dispatch(|| {
+        vectorised!({
             for (row, residual) in rows.chunks_exact_mut(width).zip(residual.chunks_exact(width)) {
                 for ((x, bias), residual) in row.iter_mut().zip(bias).zip(residual) {
                     *x += bias + residual;
@@ -93,7 +171,11 @@ impl Norm {
     /// Replaces each row by its norm.
     pub(super) fn apply(&self, rows: &mut [f32]) {
         let width = self.scale.len();
-        Arch::new().dispatch(|| rows.chunks_exact_mut(width).for_each(|row| self.normalise(row)));
+        vectorised!({
+            for row in rows.chunks_exact_mut(width) {
+                self.normalise(row);
+            }
+        });
     }
 
     #[inline(always)]
@@ -111,20 +193,37 @@ impl Norm {
 /// Sums a function over a row, in the order of the lanes.
 #[inline(always)]
 fn sum(row: &[f32], of: impl Fn(f32) -> f32) -> f32 {
-    let mut sums = [0.0_f32; LANES];
-    let whole = row.chunks_exact(LANES);
-    let rest: f32 = whole.remainder().iter().map(|x| of(*x)).sum();
-    for lanes in whole {
-        for (sum, x) in sums.iter_mut().zip(lanes) {
-            *sum += of(*x);
+    reduce(row, 0.0, |sum, x| sum + of(x), |a, b| a + b)
+}
+
+/// Folds a row lane by lane, then joins the lanes and the rest.
+#[inline(always)]
+pub(crate) fn reduce(
+    row: &[f32],
+    start: f32,
+    fold: impl Fn(f32, f32) -> f32,
+    join: impl Fn(f32, f32) -> f32,
+) -> f32 {
+    let (whole, rest) = row.as_chunks::<LANES>();
+    let mut lanes = [start; LANES];
+    for chunk in whole {
+        for at in 0..LANES {
+            lanes[at] = fold(lanes[at], chunk[at]);
         }
     }
-    sums.iter().sum::<f32>() + rest
+    let mut joined = start;
+    for x in rest {
+        joined = fold(joined, *x);
+    }
+    for lane in lanes {
+        joined = join(joined, lane);
+    }
+    joined
 }
 
 /// Adds the bias to each row and applies GELU: x · Φ(x), Φ by the error function.
 pub(super) fn gelu(rows: &mut [f32], bias: &[f32]) {
-    Arch::new().dispatch(|| {
+    vectorised!({
         for row in rows.chunks_exact_mut(bias.len()) {
             for (x, bias) in row.iter_mut().zip(bias) {
                 let biased = *x + bias;
@@ -151,10 +250,17 @@ fn erf(x: f32) -> f32 {
     ];
     let denominator =
         [-1.456_607_1e-5, -2.133_740_6e-4, -1.682_827e-3, -7.373_329e-3, -1.426_473_9e-2];
-    let polynomial = |coefficients: &[f32]| {
-        coefficients.iter().fold(0.0, |sum, coefficient| sum * square + coefficient)
-    };
-    x * polynomial(&numerator) / polynomial(&denominator)
+    x * polynomial(numerator, square) / polynomial(denominator, square)
+}
+
+/// A polynomial at `x` by Horner's rule. A loop: a fold would be a call.
+#[inline(always)]
+fn polynomial<const N: usize>(coefficients: [f32; N], x: f32) -> f32 {
+    let mut sum = 0.0;
+    for coefficient in coefficients {
+        sum = sum * x + coefficient;
+    }
+    sum
 }
 
 /// e^x for x ≤ 0; 0 below about -87. Range reduction to ±ln 2 / 2, then the polynomial of Cephes'
@@ -169,10 +275,9 @@ pub(crate) fn exp(x: f32) -> f32 {
     let bounded = x.max(-87.0);
     let power = (bounded * LOG2_E + ROUND) - ROUND;
     let rest = bounded - power * LN_2_HEAD - power * LN_2_TAIL;
-    let polynomial =
+    let coefficients =
         [1.987_569_1e-4, 1.398_199_9e-3, 8.333_452e-3, 4.166_579_6e-2, 1.666_666_5e-1, 0.5];
-    let sum = polynomial.iter().fold(0.0, |sum, coefficient| sum * rest + coefficient);
-    let fraction = sum * rest * rest + rest + 1.0;
+    let fraction = polynomial(coefficients, rest) * rest * rest + rest + 1.0;
     let scale = f32::from_bits(((power as i32 + 127) << 23) as u32);
     if x < -87.0 { 0.0 } else { fraction * scale }
 }
@@ -180,12 +285,21 @@ pub(crate) fn exp(x: f32) -> f32 {
 /// The rows of a sequence.
 pub(crate) type SequenceRows = std::ops::Range<usize>;
 
+/// Adds the bias to each row.
+pub(super) fn add_bias(rows: &mut [f32], bias: &[f32]) {
+    vectorised!({
+        for row in rows.chunks_exact_mut(bias.len()) {
+            for (x, bias) in row.iter_mut().zip(bias) {
+                *x += bias;
+            }
+        }
+    });
+}
+
 /// Multi-head attention within each sequence. A row of `projected` holds query, key and value,
-/// `width` numbers each, and so does `bias`; heads are `head` columns wide. Scratch space is kept
-/// between calls.
+/// `width` numbers each; heads are `head` columns wide.
 pub(super) struct Attention<'a> {
     pub(super) projected: &'a [f32],
-    pub(super) bias: &'a [f32],
     pub(super) width: usize,
     pub(super) head: usize,
 }
@@ -195,61 +309,70 @@ impl Attention<'_> {
     pub(super) fn apply(&self, sequences: &[SequenceRows], out: &mut Vec<f32>) {
         out.resize(self.projected.len() / 3, 0.0);
         let longest = sequences.iter().map(ExactSizeIterator::len).max().unwrap_or(0);
-        let padded = longest.next_multiple_of(LANES);
-        let mut keys = vec![0.0; padded * self.head];
-        let mut scores = vec![0.0; padded];
-        Arch::new().dispatch(|| {
-            for sequence in sequences {
-                for head in (0..self.width).step_by(self.head) {
-                    self.attend(sequence, head, &mut keys, &mut scores, out);
-                }
+        let mut scores = vec![0.0; longest * longest];
+        for sequence in sequences {
+            for head in (0..self.width).step_by(self.head) {
+                self.attend(sequence, head, &mut scores, out);
             }
-        });
+        }
     }
 
     /// Computes one head, from column `at`, of one sequence.
-    #[inline(always)]
-    fn attend(
-        &self,
-        sequence: &SequenceRows,
-        at: usize,
-        keys: &mut [f32],
-        scores: &mut [f32],
-        out: &mut [f32],
-    ) {
+    fn attend(&self, sequence: &SequenceRows, at: usize, scores: &mut [f32], out: &mut [f32]) {
         let (count, width, head) = (sequence.len(), self.width, self.head);
-        let padded = count.next_multiple_of(LANES);
-        let columns = |row: usize, part: usize| {
-            let from = row * 3 * width + part * width + at;
-            &self.projected[from..from + head]
-        };
-        let bias = |part: usize| &self.bias[part * width + at..part * width + at + head];
-        // Keys are transposed, so that scores are sums of whole rows.
-        let (keys, scores) = (&mut keys[..padded * head], &mut scores[..padded]);
-        for (index, row) in sequence.clone().enumerate() {
-            for (column, (key, bias)) in columns(row, 1).iter().zip(bias(1)).enumerate() {
-                keys[column * padded + index] = key + bias;
-            }
+        if count == 0 {
+            return;
         }
+        let row = 3 * width;
+        let part = |part: usize| &self.projected[sequence.start * row + part * width + at..];
+        let queries = Operand { numbers: part(0), row, column: 1 };
+        let keys = Operand { numbers: part(1), row: 1, column: row };
+        let values = Operand { numbers: part(2), row, column: 1 };
+        let scores = &mut scores[..count * count];
         let factor = 1.0 / (head as f32).sqrt();
-        for row in sequence.clone() {
-            scores.fill(0.0);
-            let query = columns(row, 0).iter().zip(bias(0));
-            for ((query, bias), keys) in query.zip(keys.chunks_exact(padded)) {
-                add_multiple(scores, (query + bias) * factor, keys);
+        product([count, head, count], factor, queries, keys, (scores, count));
+        vectorised!({
+            for row in scores.chunks_exact_mut(count) {
+                softmax(row);
             }
-            let scores = &mut scores[..count];
-            let highest = scores.iter().copied().fold(f32::NEG_INFINITY, f32::max);
-            scores.iter_mut().for_each(|score| *score = exp(*score - highest));
-            let total = sum(scores, |x| x);
-            let attended = &mut out[row * width + at..row * width + at + head];
-            // The weights sum to 1, so the bias of the values is added once.
-            attended.copy_from_slice(bias(2));
-            for (score, row) in scores.iter().zip(sequence.clone()) {
-                add_multiple(attended, score / total, columns(row, 2));
-            }
+        });
+        let shares = Operand { numbers: scores, row: count, column: 1 };
+        let out = &mut out[sequence.start * width + at..];
+        product([count, count, head], 1.0, shares, values, (out, width));
+    }
+}
+
+/// Replaces scores by their exponentials, divided by the sum of these.
+#[inline(always)]
+pub(crate) fn softmax(scores: &mut [f32]) {
+    let highest = reduce(scores, f32::NEG_INFINITY, f32::max, f32::max);
+    for score in scores.iter_mut() {
+        *score = exp(*score - highest);
+    }
+    let total = sum(scores, |x| x);
+    for score in scores {
+        *score /= total;
+    }
+}
+
+/// The dot product. The order of the additions depends on the length alone.
+#[inline(always)]
+pub(crate) fn dot(a: &[f32], b: &[f32]) -> f32 {
+    let ((whole_a, rest_a), (whole_b, rest_b)) = (a.as_chunks::<LANES>(), b.as_chunks::<LANES>());
+    let mut sums = [0.0; LANES];
+    for (a, b) in whole_a.iter().zip(whole_b) {
+        for at in 0..LANES {
+            sums[at] += a[at] * b[at];
         }
     }
+    let mut total = 0.0;
+    for (a, b) in rest_a.iter().zip(rest_b) {
+        total += a * b;
+    }
+    for sum in sums {
+        total += sum;
+    }
+    total
 }
 
 /// Adds `factor` times `row` to `sums`.
@@ -335,14 +458,13 @@ mod tests {
     #[test]
     fn attention_is_the_composed_one_and_keeps_sequences_apart() {
         let (width, head) = (24, 8);
-        let (projected, bias) = (numbers(3 * width * 40, 10), numbers(3 * width, 11));
+        let projected = numbers(3 * width * 40, 10);
         let sequences = [0..1, 1..20, 20..37, 37..40];
         let mut out = Vec::new();
-        Attention { projected: &projected, bias: &bias, width, head }.apply(&sequences, &mut out);
-        let biased = matrix(&projected, 3 * width).broadcast_add(&matrix(&bias, 3 * width));
-        let biased = biased.unwrap();
+        Attention { projected: &projected, width, head }.apply(&sequences, &mut out);
+        let all = matrix(&projected, 3 * width);
         for sequence in sequences {
-            let rows = biased.narrow(0, sequence.start, sequence.len()).unwrap();
+            let rows = all.narrow(0, sequence.start, sequence.len()).unwrap();
             for at in (0..width).step_by(head) {
                 let part =
                     |part: usize| rows.narrow(1, part * width + at, head).unwrap().contiguous();

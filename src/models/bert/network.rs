@@ -6,7 +6,8 @@ use std::collections::HashMap;
 
 use candle_core::{DType, Device, Tensor};
 
-use super::kernels::{Attention, Linear, Norm, SequenceRows, gelu};
+use super::kernels::{Attention, Linear, Norm, SequenceRows, add_bias, gelu};
+use super::quantised::QuantisedMatrix;
 use crate::folder::BertShape;
 
 /// The weights, in the layout of the passes.
@@ -44,9 +45,8 @@ impl UpperLayers {
         shape: &BertShape,
     ) -> Result<Self, String> {
         let begins = |at: usize| format!("{name}.{at}");
-        let is_there = |weights: &Weights, at| {
-            weights.0.contains_key(&format!("{}.output.dense.weight", begins(at)))
-        };
+        let is_there =
+            |weights: &Weights, at| weights.has(&format!("{}.output.dense.weight", begins(at)));
         let mut layers = Vec::new();
         while is_there(weights, layers.len()) {
             layers.push(weights.layer(&begins(layers.len()), shape)?);
@@ -171,8 +171,8 @@ impl BertNetwork {
             (Vec::new(), Vec::new(), Vec::new(), Vec::new());
         for layer in layers {
             layer.projection.apply(&rows, &mut projected);
-            let (width, head, bias) = (self.width, self.head, &layer.projection.bias);
-            let attention = Attention { projected: &projected, bias, width, head };
+            add_bias(&mut projected, &layer.projection.bias);
+            let attention = Attention { projected: &projected, width: self.width, head: self.head };
             attention.apply(sequences, &mut attended);
             layer.output.apply(&attended, &mut output);
             layer.output_norm.apply_sum(&mut output, &layer.output.bias, &rows);
@@ -209,7 +209,11 @@ impl BertNetwork {
 
 /// Tensors by name. Checkpoints of task models prefix the names, and old checkpoints name scale and
 /// shift differently.
-pub(crate) struct Weights(HashMap<String, Tensor>);
+pub(crate) struct Weights {
+    tensors: HashMap<String, Tensor>,
+    /// Matrices of 8 bits.
+    quantised: HashMap<String, QuantisedMatrix>,
+}
 
 impl Weights {
     /// Reads all tensors of a safetensors file.
@@ -221,23 +225,55 @@ impl Weights {
             name.replace("LayerNorm.gamma", "LayerNorm.weight")
                 .replace("LayerNorm.beta", "LayerNorm.bias")
         };
-        Ok(Self(tensors.into_iter().map(|(name, tensor)| (plain(name), tensor)).collect()))
+        let tensors = tensors.into_iter().map(|(name, tensor)| (plain(name), tensor)).collect();
+        Ok(Self { tensors, quantised: HashMap::new() })
     }
 
     /// Tensors under the names that a task model gives them.
-    pub(crate) fn of(tensors: HashMap<String, Tensor>) -> Self {
-        Self(tensors)
+    pub(crate) fn of(
+        tensors: HashMap<String, Tensor>,
+        quantised: HashMap<String, QuantisedMatrix>,
+    ) -> Self {
+        Self { tensors, quantised }
+    }
+
+    /// The same weights with matrices in f32, for exact products.
+    #[cfg(test)]
+    pub(crate) fn in_floats(mut self) -> Self {
+        for (name, matrix) in std::mem::take(&mut self.quantised) {
+            let shape = (matrix.scales.len(), matrix.columns());
+            let tensor = Tensor::from_vec(matrix.numbers(), shape, &Device::Cpu);
+            self.tensors.insert(name, tensor.expect("as many numbers as rows times columns"));
+        }
+        self
+    }
+
+    fn has(&self, name: &str) -> bool {
+        self.tensors.contains_key(name) || self.quantised.contains_key(name)
     }
 
     /// Removes a tensor of this shape.
     pub(crate) fn take(&mut self, name: &str, shape: &[usize]) -> Result<Vec<f32>, String> {
-        let tensor = self.0.remove(name).ok_or_else(|| format!("there is no tensor `{name}`"))?;
-        if tensor.dims() != shape {
-            return Err(format!("tensor `{name}` is {:?}, not {shape:?}", tensor.dims()));
+        if let Some(matrix) = self.take_quantised(name, shape)? {
+            return Ok(matrix.numbers());
         }
+        let tensor =
+            self.tensors.remove(name).ok_or_else(|| format!("there is no tensor `{name}`"))?;
+        check_shape(name, tensor.dims(), shape)?;
         let numbers =
             tensor.to_dtype(DType::F32).and_then(|tensor| tensor.flatten_all()?.to_vec1());
         numbers.map_err(|error| format!("tensor `{name}`: {error}"))
+    }
+
+    /// Removes a matrix of 8 bits, if there is one of this name.
+    fn take_quantised(
+        &mut self,
+        name: &str,
+        shape: &[usize],
+    ) -> Result<Option<QuantisedMatrix>, String> {
+        let Some(matrix) = self.quantised.remove(name) else { return Ok(None) };
+        check_shape(name, &[matrix.scales.len(), matrix.columns()], shape)?;
+        Ok(Some(matrix))
     }
 
     /// Joins layers that read the same rows into one.
@@ -247,18 +283,37 @@ impl Weights {
         inputs: usize,
         outputs: usize,
     ) -> Result<Linear, String> {
+        let weight = |name: &String| format!("{name}.weight");
+        let shape = [outputs, inputs];
+        if names.iter().all(|name| self.quantised.contains_key(&weight(name))) {
+            let mut joined = QuantisedMatrix { values: Vec::new(), scales: Vec::new() };
+            for name in names {
+                if let Some(matrix) = self.take_quantised(&weight(name), &shape)? {
+                    joined.values.extend(matrix.values);
+                    joined.scales.extend(matrix.scales);
+                }
+            }
+            return Ok(Linear::quantised(&joined, self.biases(names, outputs)?));
+        }
         let all = names.len() * outputs;
-        let (mut weights, mut bias) = (vec![0.0; inputs * all], Vec::with_capacity(all));
+        let mut weights = vec![0.0; inputs * all];
         for (part, name) in names.iter().enumerate() {
-            let rows = self.take(&format!("{name}.weight"), &[outputs, inputs])?;
+            let rows = self.take(&weight(name), &shape)?;
             for (output, row) in rows.chunks_exact(inputs).enumerate() {
                 for (input, weight) in row.iter().enumerate() {
                     weights[input * all + part * outputs + output] = *weight;
                 }
             }
+        }
+        Ok(Linear::new(weights, self.biases(names, outputs)?))
+    }
+
+    fn biases(&mut self, names: &[String], outputs: usize) -> Result<Vec<f32>, String> {
+        let mut bias = Vec::with_capacity(names.len() * outputs);
+        for name in names {
             bias.extend(self.take(&format!("{name}.bias"), &[outputs])?);
         }
-        Ok(Linear::new(weights, bias))
+        Ok(bias)
     }
 
     fn norm(&mut self, name: &str, width: usize, epsilon: f32) -> Result<Norm, String> {
@@ -281,4 +336,11 @@ impl Weights {
             narrowing_norm: self.norm(&name("output.LayerNorm"), width, epsilon)?,
         })
     }
+}
+
+fn check_shape(name: &str, found: &[usize], expected: &[usize]) -> Result<(), String> {
+    if found == expected {
+        return Ok(());
+    }
+    Err(format!("tensor `{name}` is {found:?}, not {expected:?}"))
 }

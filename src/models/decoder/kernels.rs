@@ -1,14 +1,9 @@
 //! The passes between products: norms, the feed-forward gate, caps, and one row's attention. Plain
 //! loops are compiled for several instruction sets, and one is picked at run time.
 
-use pulp::Arch;
-
 use super::products::each_chunk;
 use super::shape::Activation;
-use crate::bert::kernels::{add_multiple, exp};
-
-/// Partial sums of a dot product.
-const LANES: usize = 16;
+use crate::bert::kernels::{add_multiple, dot, exp, reduce, vectorised};
 
 /// Normalises each run of `scale.len()` numbers, within the first `columns` of each row of `width`,
 /// by its root mean square (Zhang and Sennrich 2019).
@@ -20,11 +15,13 @@ pub(super) fn norm(
 ) {
     let operations = rows.len() / width * columns.len() * 4;
     each_chunk(rows, width, operations, |_, row| {
-        Arch::new().dispatch(|| {
+        vectorised!({
             for run in row[columns.clone()].chunks_exact_mut(scale.len()) {
                 let mean = dot(run, run) / run.len() as f32;
                 let factor = 1.0 / (mean + epsilon).sqrt();
-                run.iter_mut().zip(scale).for_each(|(x, scale)| *x *= factor * scale);
+                for (x, scale) in run.iter_mut().zip(scale) {
+                    *x *= factor * scale;
+                }
             }
         });
     });
@@ -40,17 +37,21 @@ pub(super) fn gated(rows: &[f32], wide: usize, activation: Activation) -> Vec<f3
     let mut out = vec![0.0; rows.len() / 2];
     each_chunk(&mut out, wide, rows.len() * 16, |row, out| {
         let (gate, up) = rows[2 * row * wide..2 * (row + 1) * wide].split_at(wide);
-        Arch::new().dispatch(|| {
+        vectorised!({
             let parts = out.iter_mut().zip(gate).zip(up);
             match activation {
-                Activation::Silu => parts.for_each(|((out, gate), up)| {
-                    *out = gate * sigmoid(*gate) * up;
-                }),
-                Activation::GeluTanh => parts.for_each(|((out, gate), up)| {
-                    let inner = 0.797_884_6 * (gate + 0.044_715 * gate * gate * gate);
-                    // (1 + tanh x) / 2 is the sigmoid of 2x.
-                    *out = gate * sigmoid(2.0 * inner) * up;
-                }),
+                Activation::Silu => {
+                    for ((out, gate), up) in parts {
+                        *out = gate * sigmoid(*gate) * up;
+                    }
+                }
+                Activation::GeluTanh => {
+                    for ((out, gate), up) in parts {
+                        let inner = 0.797_884_6 * (gate + 0.044_715 * gate * gate * gate);
+                        // (1 + tanh x) / 2 is the sigmoid of 2x.
+                        *out = gate * sigmoid(2.0 * inner) * up;
+                    }
+                }
             }
         });
     });
@@ -96,7 +97,7 @@ impl GroupedQueryAttention<'_> {
     pub(super) fn apply(&self, scores: &mut Vec<f32>, out: &mut [f32]) {
         let Self { head, at, width, .. } = *self;
         scores.resize(self.keys.len() / width, 0.0);
-        Arch::new().dispatch(|| {
+        vectorised!({
             let heads = self.queries.chunks_exact(head).zip(out.chunks_exact_mut(head));
             for (query, out) in heads {
                 let keys = self.keys.chunks_exact(width).map(|row| &row[at..at + head]);
@@ -106,7 +107,7 @@ impl GroupedQueryAttention<'_> {
                 if let Some(bound) = self.cap {
                     cap(scores, bound);
                 }
-                let highest = scores.iter().copied().fold(f32::NEG_INFINITY, f32::max);
+                let highest = reduce(scores, f32::NEG_INFINITY, f32::max, f32::max);
                 let mut total = 0.0;
                 for score in scores.iter_mut() {
                     *score = exp(*score - highest);
@@ -120,19 +121,4 @@ impl GroupedQueryAttention<'_> {
             }
         });
     }
-}
-
-/// The dot product. The order of the additions depends on the length alone.
-#[inline(always)]
-pub(super) fn dot(a: &[f32], b: &[f32]) -> f32 {
-    let mut sums = [0.0_f32; LANES];
-    let (whole_a, whole_b) = (a.chunks_exact(LANES), b.chunks_exact(LANES));
-    let (rest_a, rest_b) = (whole_a.remainder(), whole_b.remainder());
-    let rest: f32 = rest_a.iter().zip(rest_b).map(|(a, b)| a * b).sum();
-    for (a, b) in whole_a.zip(whole_b) {
-        for ((sum, a), b) in sums.iter_mut().zip(a).zip(b) {
-            *sum += a * b;
-        }
-    }
-    sums.iter().sum::<f32>() + rest
 }

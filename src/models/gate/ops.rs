@@ -11,9 +11,8 @@ use std::ops::Range;
 
 use candle_core::{CpuStorage, CustomOp2, CustomOp3, Layout, Result, Shape, Tensor};
 use gemm::Parallelism;
-use pulp::Arch;
 
-use crate::bert::kernels::{add_multiple, exp};
+use crate::bert::kernels::{add_multiple, dot, softmax, vectorised};
 
 /// The numbers of a contiguous tensor.
 fn slice<'a>(storage: &'a CpuStorage, layout: &Layout, op: &'static str) -> Result<&'a [f32]> {
@@ -118,9 +117,11 @@ impl CustomOp3 for LinearOp {
         let weights = Matrix::new(slice(weights, weights_layout, "linear")?, outputs);
         let bias = slice(bias, bias_layout, "linear")?;
         let mut out = rows.times(weights);
-        Arch::new().dispatch(|| {
+        vectorised!({
             for row in out.chunks_exact_mut(outputs) {
-                row.iter_mut().zip(bias).for_each(|(x, bias)| *x += bias);
+                for (x, bias) in row.iter_mut().zip(bias) {
+                    *x += bias;
+                }
             }
         });
         Ok((CpuStorage::F32(out), (count, outputs).into()))
@@ -165,7 +166,9 @@ fn standardise(row: &[f32], out: &mut [f32]) -> f32 {
     let mean = row.iter().sum::<f32>() / width;
     let variance = row.iter().map(|x| (x - mean) * (x - mean)).sum::<f32>() / width;
     let deviation = (variance + EPSILON).sqrt();
-    out.iter_mut().zip(row).for_each(|(out, x)| *out = (x - mean) / deviation);
+    for (out, x) in out.iter_mut().zip(row) {
+        *out = (x - mean) / deviation;
+    }
     deviation
 }
 
@@ -188,7 +191,7 @@ impl CustomOp3 for NormOp {
             (slice(scale, scale_layout, "norm")?, slice(shift, shift_layout, "norm")?);
         let width = scale.len();
         let mut out = vec![0.0; rows.len()];
-        Arch::new().dispatch(|| {
+        vectorised!({
             for (row, out) in rows.chunks_exact(width).zip(out.chunks_exact_mut(width)) {
                 standardise(row, out);
                 for ((out, scale), shift) in out.iter_mut().zip(scale).zip(shift) {
@@ -212,7 +215,7 @@ impl CustomOp3 for NormOp {
         let mut to_rows = vec![0.0; x.len()];
         let (mut to_scale, mut to_shift) = (vec![0.0; width], vec![0.0; width]);
         let mut standard = vec![0.0; width];
-        Arch::new().dispatch(|| {
+        vectorised!({
             let rows = x.chunks_exact(width).zip(dy.chunks_exact(width));
             for ((row, dy), to_row) in rows.zip(to_rows.chunks_exact_mut(width)) {
                 let deviation = standardise(row, &mut standard);
@@ -306,27 +309,8 @@ impl Columns {
         for (query, keys) in query.iter().zip(self.keys.chunks_exact(shares.len())) {
             add_multiple(shares, query * factor, keys);
         }
-        let highest = shares.iter().copied().fold(f32::NEG_INFINITY, f32::max);
-        let mut total = 0.0;
-        for share in shares.iter_mut() {
-            *share = exp(*share - highest);
-            total += *share;
-        }
-        shares.iter_mut().for_each(|share| *share /= total);
+        softmax(shares);
     }
-}
-
-fn dot(a: &[f32], b: &[f32]) -> f32 {
-    const LANES: usize = 16;
-    let (left, right) = (a.chunks_exact(LANES), b.chunks_exact(LANES));
-    let rest: f32 = left.remainder().iter().zip(right.remainder()).map(|(a, b)| a * b).sum();
-    let mut sums = [0.0_f32; LANES];
-    for (a, b) in left.zip(right) {
-        for ((sum, a), b) in sums.iter_mut().zip(a).zip(b) {
-            *sum += a * b;
-        }
-    }
-    sums.iter().sum::<f32>() + rest
 }
 
 impl AttentionOp {
@@ -357,7 +341,7 @@ impl CustomOp2 for AttentionOp {
         let rows = slice(keys, keys_layout, "attention")?;
         let mut out = vec![0.0; queries.len()];
         let mut shares = Vec::new();
-        Arch::new().dispatch(|| {
+        vectorised!({
             self.each_head(width, |at, head, (asking, asked)| {
                 let columns = Columns::gather(rows, asked, width, at, head);
                 shares.resize(asked.len(), 0.0);
@@ -385,7 +369,7 @@ impl CustomOp2 for AttentionOp {
         let (asking_rows, rows, dy) = (numbers(queries)?, numbers(keys)?, numbers(grad)?);
         let (mut to_queries, mut to_keys) = (vec![0.0; asking_rows.len()], vec![0.0; rows.len()]);
         let (mut shares, mut to_scores) = (Vec::new(), Vec::new());
-        Arch::new().dispatch(|| {
+        vectorised!({
             self.each_head(width, |at, head, (asking, asked)| {
                 let count = asked.len();
                 let columns = Columns::gather(&rows, asked, width, at, head);

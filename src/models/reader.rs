@@ -36,7 +36,7 @@ use super::ModelError;
 use super::batch::Backend;
 use super::bert::kernels::dot;
 use super::bert::network::{Batch, BertNetwork, UpperLayers, Weights};
-use super::bert::quantised::QuantisedMatrix;
+use super::bert::quantised::{QuantisedMatrix, on_one_thread};
 use super::folder::BertShape;
 use super::word_pieces::WordPieces;
 
@@ -388,7 +388,7 @@ impl Encoder for AnswerReader {
 
     fn encode(&self, texts: &[&str], vectors: &mut Vec<f32>) -> Result<Encoded, EncodeError> {
         let failed = |reason| EncodeError { encoder: READER.to_owned(), reason };
-        let (made, encoded) = self.vectors(texts).map_err(failed)?;
+        let (made, encoded) = on_one_thread(|| self.vectors(texts)).map_err(failed)?;
         vectors.extend(made);
         Ok(encoded)
     }
@@ -418,8 +418,10 @@ impl Backend for ReaderBackend {
 
     fn run(&self, requests: &[ReadRequest]) -> Result<(Vec<Reading>, Encoded), String> {
         let mut encoded = Encoded::default();
-        let read = requests.iter().map(|request| self.0.read(request, &mut encoded.tokens));
-        let readings = read.collect::<Result<Vec<_>, _>>()?;
+        let readings = on_one_thread(|| {
+            let read = requests.iter().map(|request| self.0.read(request, &mut encoded.tokens));
+            read.collect::<Result<Vec<_>, _>>()
+        })?;
         Ok((readings, encoded))
     }
 }

@@ -67,7 +67,8 @@ impl Linear {
     }
 
     /// Writes the product of `rows` and the weights to `out`, on the caller's thread: parallel
-    /// calls use the cores better than one call over all cores.
+    /// calls use the cores better than one call over all cores. Weights of 8 bits need
+    /// [`super::quantised::on_one_thread`] for that.
     pub(crate) fn apply(&self, rows: &[f32], out: &mut Vec<f32>) {
         let outputs = self.bias.len();
         let inputs = match &self.weights {

@@ -19,39 +19,38 @@ const OUTLIER: f32 = 6.0;
 const PART: usize = 64;
 
 thread_local! {
-    static PRODUCTS: Products = Products {
-        executor: GemmExecutor::default(),
-        alone: ThreadPoolBuilder::new().num_threads(1).use_current_thread().build().ok(),
-    };
+    static PRODUCTS: Products = Products(GemmExecutor::default());
+    /// None if the system starts no other thread.
+    static ONE_THREAD: Option<ThreadPool> = ThreadPoolBuilder::new().num_threads(1).build().ok();
 }
 
-/// The products of a thread.
-struct Products {
-    /// Chosen by the processor.
-    executor: GemmExecutor<u8, i8, i32>,
-    /// Keeps the loops on the thread, as [`super::kernels::Linear`] promises. None if the thread is
-    /// one of another pool's, which the loops then share.
-    alone: Option<ThreadPool>,
+/// Does work in which rten-gemm computes products, and keeps them on one thread, for which the caller
+/// waits: two such calls on two cores are faster than one call on both.
+pub(crate) fn on_one_thread<R: Send>(work: impl FnOnce() -> R + Send) -> R {
+    // Not the caller's own thread: it could never leave the pool, and may have other work for all cores.
+    ONE_THREAD.with(|pool| match pool {
+        Some(pool) => pool.install(work),
+        None => work(),
+    })
 }
+
+/// The loops for this processor.
+struct Products(GemmExecutor<u8, i8, i32>);
 
 impl Products {
     /// The highest number of a row. Where the sum of two products may saturate (AVX2), rows with a bit
     /// less keep sums exact.
     fn highest(&self) -> f32 {
-        if self.executor.may_saturate() { 127.0 } else { 255.0 }
+        if self.0.may_saturate() { 127.0 } else { 255.0 }
     }
 
     /// Writes the sums of products of rows and weights, without the rows' zeros.
     fn multiply(&self, rows: &QuantisedRows, weights: &PackedBMatrix<i8>, sums: &mut [i32]) {
         let shape = [rows.scales.len(), weights.rows()];
         let values = GemmInputA::Unpacked(NdTensorView::from_data(shape, &rows.values[..]));
-        let weights = GemmInputB::Packed(weights);
-        let mut multiply = || self.executor.gemm(sums, values, weights, GemmOptions::default());
-        let multiplied = match &self.alone {
-            Some(pool) => pool.install(multiply),
-            None => multiply(),
-        };
-        multiplied.expect("rows, weights and output have the sizes of one product");
+        self.0
+            .gemm(sums, values, GemmInputB::Packed(weights), GemmOptions::default())
+            .expect("rows, weights and output have the sizes of one product");
     }
 }
 
@@ -106,7 +105,7 @@ impl QuantisedWeights {
     pub(super) fn new(matrix: &QuantisedMatrix) -> Self {
         let QuantisedMatrix { values, scales } = matrix;
         let rows = NdTensorView::from_data([scales.len(), matrix.columns()], &values[..]);
-        let pack = |products: &Products| products.executor.prepack_b(rows.transposed());
+        let pack = |products: &Products| products.0.prepack_b(rows.transposed());
         let of_outputs = || values.chunks_exact(matrix.columns());
         let totals = of_outputs().map(|row| row.iter().map(|x| i32::from(*x)).sum()).collect();
         let mut by_input = vec![0; values.len()];

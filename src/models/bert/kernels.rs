@@ -287,7 +287,7 @@ pub(crate) fn exp(x: f32) -> f32 {
 pub(crate) type SequenceRows = std::ops::Range<usize>;
 
 /// Adds the bias to each row.
-pub(super) fn add_bias(rows: &mut [f32], bias: &[f32]) {
+pub(crate) fn add_bias(rows: &mut [f32], bias: &[f32]) {
     vectorised!({
         for row in rows.chunks_exact_mut(bias.len()) {
             for (x, bias) in row.iter_mut().zip(bias) {

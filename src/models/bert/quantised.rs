@@ -2,9 +2,10 @@
 //! quantised as they come, each with a scale and a zero of its own (the scheme of Jacob et al. 2018,
 //! for rows in place of whole tensors), and products are summed as whole numbers. The few numbers of
 //! a row that are far from the others would leave these few steps, and are multiplied in f32 (LLM.int8,
-//! Dettmers et al. 2022). rten-gemm has the
-//! loops for AVX-512 VNNI, AVX2 and NEON; a row's zero is taken off afterwards, since with zeros of its
-//! own per row and more than 1,024 inputs rten-gemm 0.27 gives wrong sums.
+//! Dettmers et al. 2022).
+//!
+//! rten-gemm has the loops for AVX-512 VNNI, AVX2 and NEON. The zeros of rows are taken off
+//! afterwards: given to rten-gemm 0.27, they make sums of more than 1,024 inputs wrong.
 
 use rayon::{ThreadPool, ThreadPoolBuilder};
 use rten_gemm::{GemmExecutor, GemmInputA, GemmInputB, GemmOptions, PackedBMatrix};

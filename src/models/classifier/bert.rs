@@ -3,7 +3,7 @@
 
 use super::Logits;
 use crate::ModelError;
-use crate::bert::kernels::Linear;
+use crate::bert::kernels::{Linear, add_bias};
 use crate::bert::network::{Batch, BertNetwork, Weights};
 use crate::folder::{BertShape, Folder, WEIGHTS};
 use crate::tokens::TextTokens;
@@ -37,9 +37,7 @@ fn read(bytes: &[u8], shape: &BertShape, labels: usize) -> Result<BertLogits, St
 fn apply(layer: &Linear, rows: &[f32]) -> Vec<f32> {
     let mut out = Vec::new();
     layer.apply(rows, &mut out);
-    for row in out.chunks_exact_mut(layer.bias.len()) {
-        row.iter_mut().zip(&layer.bias).for_each(|(x, bias)| *x += bias);
-    }
+    add_bias(&mut out, &layer.bias);
     out
 }
 

@@ -12,7 +12,7 @@ use std::ops::Range;
 use candle_core::{CpuStorage, CustomOp2, CustomOp3, Layout, Result, Shape, Tensor};
 use gemm::Parallelism;
 
-use crate::bert::kernels::{add_multiple, dot, softmax, vectorised};
+use crate::bert::kernels::{add_bias, add_multiple, dot, softmax, vectorised};
 
 /// The numbers of a contiguous tensor.
 fn slice<'a>(storage: &'a CpuStorage, layout: &Layout, op: &'static str) -> Result<&'a [f32]> {
@@ -117,13 +117,7 @@ impl CustomOp3 for LinearOp {
         let weights = Matrix::new(slice(weights, weights_layout, "linear")?, outputs);
         let bias = slice(bias, bias_layout, "linear")?;
         let mut out = rows.times(weights);
-        vectorised!({
-            for row in out.chunks_exact_mut(outputs) {
-                for (x, bias) in row.iter_mut().zip(bias) {
-                    *x += bias;
-                }
-            }
-        });
+        add_bias(&mut out, bias);
         Ok((CpuStorage::F32(out), (count, outputs).into()))
     }
 

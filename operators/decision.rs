@@ -10,7 +10,7 @@
 //! that answer too. Where the utterance asks several questions, the reader reads each by itself.
 //! Where two rows fit about equally well, the response asks which one is meant. Otherwise it
 //! declines. The lexical form goes by the relevance of the evidence and by the words of the
-//! utterance; it also decides in a language that the reader does not know.
+//! utterance.
 //!
 //! The conversation of a user who asks for a person, complains of repeated trouble or speaks of
 //! danger is handed over, whatever the evidence. By default the response says no facts of the graph
@@ -262,7 +262,7 @@ impl Decide for ResponseDecision {
             let handed_over = self.handed_over(turn, None);
             return Ok(handed_over.map_or_else(|| prompt.begin(self, turn), Step::decided));
         }
-        if self.reader(turn).is_none() {
+        if self.reader.is_none() {
             return Ok(Step::decided(self.by_words(turn)));
         }
         // For thanks after an answer, the reader would find the same answer again.

@@ -17,7 +17,6 @@ use std::sync::Arc;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use timely::dataflow::StreamVec;
-use turnstream_knowledge::language::Lexicon;
 use turnstream_knowledge::phrasings::NearestPhrasings;
 use turnstream_ports::model::encoder::Encoder;
 use turnstream_ports::model::{Embed, Embedding};
@@ -126,9 +125,7 @@ impl Decide for DialogueEmbedding {
             let texts = self.config.latest().of(&turn.context).map(|(_, text)| text.to_owned());
             return Ok(Step::ask(texts.collect::<Vec<_>>()));
         }
-        // The reader knows English.
-        let is_known = turn.context.lexicon().language() == Lexicon::english().language();
-        if self.questions.is_some() && is_known {
+        if self.questions.is_some() {
             let question = turn.context.question(&self.empty_responses);
             let texts = std::iter::once(&question.utterance).chain(question.before());
             return Ok(Step::ask(texts.cloned().collect::<Vec<_>>()));

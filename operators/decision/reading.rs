@@ -1,10 +1,7 @@
 //! Decides by the reader: what it is asked about a turn, and what the response does by its readings.
 
-use std::sync::Arc;
-
-use turnstream_knowledge::language::Lexicon;
 use turnstream_knowledge::phrasings::NearestPhrasings;
-use turnstream_ports::model::reader::{Question, Read, ReadRequest, Reading};
+use turnstream_ports::model::reader::{Question, ReadRequest, Reading};
 use turnstream_schemas::{Action, Evidence, Score};
 
 use super::choice::{self, Choice};
@@ -13,13 +10,6 @@ use crate::flow::{ActionDecision, TurnInFlight};
 use crate::questions::questions;
 
 impl ResponseDecision {
-    /// Returns the reader, if it is asked about a turn.
-    pub(super) fn reader(&self, turn: &TurnInFlight) -> Option<&Arc<Read>> {
-        // The shipped reader knows English.
-        let is_known = turn.context.lexicon().language() == Lexicon::english().language();
-        self.reader.as_ref().filter(|_| is_known)
-    }
-
     /// Returns the evidence that is read, `times` as much as for one question: the most relevant
     /// of this kind, each piece with its place in the evidence.
     pub(super) fn read_evidence<'t>(

@@ -321,14 +321,11 @@ fn small_talk_is_social_unless_something_answers() {
 }
 
 #[test]
-fn a_language_that_the_reader_does_not_know_is_decided_by_words() {
-    let given = || reading(&[&[9.0]], 1.0);
-    let page = |relevance| vec![document("pages", "hours", "九点开门。", relevance)];
-    let (turn, asked) =
-        decided_with(&DecisionConfig::default(), &["u: 几点开门？"], page(0.5), given());
-    assert!(asked.is_empty());
-    assert_eq!(of(&turn), (Action::Answer, None, ""), "generation says it");
-    let turn = decided(&["u: 几点开门？"], page(0.2), given());
+fn a_chinese_question_is_read_and_answered_or_declined_in_chinese() {
+    let page = || vec![document("pages", "hours", "九点开门。周一不开。", 0.5)];
+    let turn = decided(&["u: 几点开门？"], page(), reading(&[&[9.0, -3.0]], 0.9));
+    assert_eq!(of(&turn), (Action::Answer, None, "九点开门。"));
+    let turn = decided(&["u: 几点开门？"], page(), reading(&[&[-9.0, -9.0]], 0.2));
     assert_eq!(of(&turn), (Action::Decline, None, &*DecisionTexts::default().zh.decline));
 }
 

@@ -11,7 +11,6 @@ mod chinese;
 mod inflection;
 mod lemma;
 mod lists;
-mod script;
 
 use std::borrow::Cow;
 use std::sync::LazyLock;
@@ -21,7 +20,8 @@ use turnstream_schemas::{Span, Turn};
 use unicode_segmentation::UnicodeSegmentation;
 
 use lists::{Table, WordSet};
-pub use script::{has_han, is_han};
+pub use turnstream_ports::script::{has_han, is_han};
+use turnstream_ports::script::{is_chinese, simplified_text};
 
 /// A word of a text.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -90,7 +90,7 @@ impl Lexicon {
     /// The lexicon of a text's language, which its script determines: Chinese if Chinese characters
     /// outnumber the words of other scripts, otherwise English.
     pub fn of_text(text: &str) -> &'static Self {
-        if script::is_chinese(text) { Self::chinese() } else { Self::english() }
+        if is_chinese(text) { Self::chinese() } else { Self::english() }
     }
 
     /// The lexicon of a turn's language: that of its tag (`zh-TW` is Chinese), if there is a
@@ -277,7 +277,7 @@ impl Lexicon {
     pub fn in_one_script<'a>(&self, text: &'a str) -> Cow<'a, str> {
         match self.writing {
             Writing::English => Cow::Borrowed(text),
-            Writing::Chinese => chinese::simplified_text(text),
+            Writing::Chinese => simplified_text(text),
         }
     }
 

@@ -18,4 +18,5 @@ pub mod panics;
 pub mod partitioner;
 pub mod refused;
 pub mod remedy;
+pub mod script;
 pub mod secret;

@@ -1,6 +1,6 @@
 //! Words a row: its subject, and some of its columns.
 
-use turnstream_knowledge::language::Lexicon;
+use turnstream_knowledge::language::{Lexicon, has_han};
 use turnstream_schemas::{Column, RowOperation, RowsAsked, TableRow};
 
 use super::subject;
@@ -94,12 +94,13 @@ pub fn said_of_all(rows: &[&TableRow], asked: &RowsAsked, lexicon: &Lexicon) -> 
 }
 
 /// Returns the name of a column without its unit, and the unit, if the value is a number and the
-/// name ends in a unit: `price eur` and 349 is a price of 349 EUR.
-fn with_unit(column: &Column) -> Option<(&str, &'static str)> {
+/// name ends in a unit: `price eur` and 349 is a price of 349 EUR. Behind a Chinese name, any last
+/// part is a unit (`价格 元`).
+fn with_unit(column: &Column) -> Option<(&str, &str)> {
     let is_number = column.value.bytes().all(|it| it.is_ascii_digit() || it == b'.');
-    let (name, unit) = column.name.rsplit_once(' ')?;
-    let (_, unit) = UNITS.iter().find(|(word, _)| is_number && *word == unit)?;
-    Some((name, *unit))
+    let (name, unit) = column.name.rsplit_once(' ').filter(|_| is_number)?;
+    let known = UNITS.iter().find(|(word, _)| *word == unit).map(|(_, said)| *said);
+    Some((name, known.or_else(|| has_han(unit).then_some(unit))?))
 }
 
 #[cfg(test)]
@@ -121,5 +122,8 @@ mod tests {
         let expected = "For Summit: price is 349 EUR, delivery days is 2 to 3, size is 4.5 m² and sold by min is no.";
         assert_eq!(said(&row, &chosen, Lexicon::english()).as_deref(), Some(expected));
         assert_eq!(said(&row, &[&row[1]], Lexicon::english()), None);
+        let row = [column("名称", "青瓦小院"), column("每晚价 元", "468"), column("城市", "苏州")];
+        let expected = "青瓦小院：每晚价是468元，城市是苏州。";
+        assert_eq!(said(&row, &[&row[1], &row[2]], Lexicon::chinese()).as_deref(), Some(expected));
     }
 }

@@ -15,7 +15,13 @@ pub const READER: &[u8] = include_bytes!("reader/reader-en.safetensors.zst");
 
 /// What is chosen on development data about the reader, as `answers.calibration` of `deploy/training`
 /// wrote it.
-pub const READER_CALIBRATION: &str = include_str!("reader/calibration.json");
+pub const READER_CALIBRATION: &str = include_str!("reader/calibration-en.json");
+
+/// The reader for Chinese, made likewise.
+pub const CHINESE_READER: &[u8] = include_bytes!("reader/reader-zh.safetensors.zst");
+
+/// What is chosen about it.
+pub const CHINESE_READER_CALIBRATION: &str = include_str!("reader/calibration-zh.json");
 
 /// The unified model for English, as `deploy/training/train export` wrote it.
 pub const UNIFIED: &[u8] = include_bytes!("unified/reader-en.gguf");

@@ -15,6 +15,8 @@ const RETURNS: &str = "# Returns\n\n## How long you have\n\nYou can send a lamp 
 const VISITS: &str = "# Visiting us\n\n## Opening hours\n\nThe shop in Harbour Street is open from ten \
                       to six, Tuesday to Saturday.\n\n## Parking\n\nThere is a car park behind the \
                       house; the first hour is free.\n";
+const CHINESE: &str = "# 退换货\n\n## 退货期限\n\n收到之日起**30天**内可以退货。用过的灯按半价退款。\n\n## \
+                       到店自提\n\n港口街的门店周二至周六10点到18点营业，凭取货码领取。\n";
 const ROWS: &str = r#"{"id": "L-1", "name": "Oslo", "kind": "desk lamp", "price": "£49", "colour": "blue"}
 {"id": "L-2", "name": "Bergen", "kind": "floor lamp", "price": "£120", "colour": "brass"}
 "#;
@@ -46,6 +48,7 @@ fn responses(conversations: &[&[&str]], more: &str) -> (Vec<Response>, Value) {
     for (name, content) in [
         ("pages/returns.md", RETURNS),
         ("pages/visits.md", VISITS),
+        ("pages/chinese.md", CHINESE),
         ("lamps.jsonl", ROWS),
         ("phrasings.jsonl", PHRASINGS),
     ] {
@@ -82,6 +85,23 @@ fn responses(conversations: &[&[&str]], more: &str) -> (Vec<Response>, Value) {
     let lines = std::fs::read_to_string(out).expect("responses");
     let responses = lines.lines().map(|line| serde_json::from_str(line).expect("a response"));
     (responses.collect(), summary)
+}
+
+#[test]
+fn a_customer_is_answered_in_chinese_from_a_page_in_chinese() {
+    let conversations: [&[&str]; 4] = [
+        &["灯不想要了，买了多久之内可以退"],
+        &["周六几点关门，我去店里拿"],
+        &["我要转人工"],
+        &["谁拿了1998年世界杯冠军"],
+    ];
+    let (responses, _) = responses(&conversations, "");
+    let actions: Vec<Action> = responses.iter().filter_map(|it| it.action).collect();
+    use Action::{Answer, Decline, HandOff};
+    assert_eq!(actions, [Answer, Answer, HandOff, Decline], "{responses:#?}");
+    assert!(responses[0].text.starts_with("收到之日起30天内可以退货。"), "{}", responses[0].text);
+    assert!(responses[1].text.contains("周二至周六10点到18点营业"), "{}", responses[1].text);
+    assert!(responses.iter().all(|it| it.degraded.is_empty()), "{responses:#?}");
 }
 
 #[test]

@@ -112,7 +112,7 @@ fn responses_rest_on_documents_where_these_know_better() {
     let answered = responses(folder.path(), Some(&store), &turns);
     let said: Vec<&str> = answered.iter().map(|response| response.text.as_str()).collect();
     assert_eq!(said[0], "Yes, parking is free, and there is room for twelve cars.");
-    assert_eq!(said[1], "《云湖饭店》里说：云湖饭店的早餐从七点开始。");
+    assert_eq!(said[1], "云湖饭店的早餐从七点开始。");
     // Common knowledge does not answer for a hotel.
     assert_eq!(answered[2].action, Some(Action::Decline), "{said:?}");
     let first = &answered[0].evidence[0];

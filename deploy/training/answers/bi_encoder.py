@@ -15,7 +15,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from .companies import Company, Section, Turn, answers, options, trained_and_held
-from .network import Bert, Optimiser, Words, mean, padded, seconds
+from .network import Bert, Optimiser, Words, at_its_fastest, mean, padded, seconds
 
 LONGEST_TEXT, LONGEST_SECTION = 64, 160
 # The weight of each turn before in a query.
@@ -151,7 +151,7 @@ def main():
             of_epoch += [(company, turns[at : at + args.batch]) for at in range(0, len(turns), args.batch)]
         random.shuffle(of_epoch)
         steps += of_epoch
-    network.bfloat16()
+    at_its_fastest(network)
     optimiser = Optimiser(list(network.parameters()), args.rate, len(steps))
     began, losses = time.time(), []
     for at, (company, turns) in enumerate(steps):

@@ -3,6 +3,7 @@ staff taught) and how certain an answer is, and measures the share of right answ
 
 import argparse
 import json
+import re
 from pathlib import Path
 
 import torch
@@ -19,6 +20,8 @@ READ, SAID, BESIDE = 4, 3, 1.5
 # What tells a right answer from a wrong one, by the names of the engine's `Confidence`.
 FEATURES = ("logit", "sentence", "sentences", "words", "before", "nearest", "taught", "is_taught")
 MOST_WORDS = 25
+# A Chinese character counts as a word.
+HAN = re.compile("[\u3007\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U000323af]")
 # The weight of the squared factors of all features but the first in the fit.
 SHRINKAGE = 0.003
 JUDGED = ("document", "table", "multi", "unanswerable", "out_of_domain")
@@ -70,7 +73,7 @@ class Read:
             (torch.logsumexp(rows[best], 0) - torch.logsumexp(rest, 0)).item(),
             self.near[best][rows[best].argmax(), 0].item(),
             len(rows[best]),
-            min(len(self.turn.text.split()), MOST_WORDS),
+            min(len(self.turn.text.split()) + len(HAN.findall(self.turn.text)), MOST_WORDS),
             bool(self.turn.history),
             max(near[0, 1].item() for near in self.near),
             self.taught[best].item(),
@@ -79,11 +82,13 @@ class Read:
 
 
 @torch.no_grad()
-def read(folder: Path, words: Words, bert: Bert, reader: Reader, texts: Texts) -> tuple[list[Read], list[Read]]:
-    """Reads the turns of all companies without phrasings and with them."""
+def read(
+    folder: Path, language: str, words: Words, bert: Bert, reader: Reader, texts: Texts
+) -> tuple[list[Read], list[Read]]:
+    """Reads the turns of all companies of a language without phrasings and with them."""
     plain, taught = [], []
     for company in companies(folder):
-        if company.is_chinese or not company.turns:
+        if company.language != language or not company.turns:
             continue
         places = [section.place for section in company.sections]
         near = Near(bert, words, company)
@@ -185,6 +190,7 @@ def main():
     parser.add_argument("--model", type=Path, required=True, help="the folder of the bi-encoder")
     parser.add_argument("--reader", type=Path, required=True, help="the file that the reader was trained into")
     parser.add_argument("--companies", type=Path, required=True, help="companies with phrasings, not trained on")
+    parser.add_argument("--language", default="en")
     parser.add_argument("--out", type=Path, required=True)
     args = parser.parse_args()
     words, bert = Words(args.model), Bert.pretrained(args.model).eval()
@@ -192,7 +198,7 @@ def main():
     own = 1 + max(int(name.split(".")[1]) for name in layers if name.startswith("upper."))
     reader = Reader(bert, own)
     reader.load_state_dict(layers)
-    plain, taught = read(args.companies, words, bert, reader, Texts(bert, words, own))
+    plain, taught = read(args.companies, args.language, words, bert, reader, Texts(bert, words, own))
     none = {"least_taught": 1.0, "taught": 0.0}
     chosen = fitted(plain, {"slope": 1.0, "offset": 0.0}, none)
     with torch.no_grad():

@@ -50,8 +50,8 @@ class Company:
     turns: list[Turn] = field(default_factory=list)
 
     @property
-    def is_chinese(self) -> bool:
-        return self.name.startswith("zh-")
+    def language(self) -> str:
+        return "zh" if self.name.startswith("zh-") else "en"
 
 
 def slug(heading: str) -> str:
@@ -167,13 +167,16 @@ def options(parser: argparse.ArgumentParser):
     parser.add_argument("--companies", type=Path, required=True, help="companies to train on")
     parser.add_argument("--held", type=Path, nargs="*", default=[], help="folders of companies to measure on")
     parser.add_argument("--leave-out", default="", help="companies that are not trained on, with commas between")
+    parser.add_argument("--languages", default="en", help="languages of the companies that are trained on, such as en,zh")
     parser.add_argument("--seed", type=int, default=0)
 
 
 def trained_and_held(args: argparse.Namespace) -> tuple[list[Company], list[Company]]:
-    """Returns companies to train on and to measure on, without Chinese ones: the network's words are English."""
-    left_out = set(filter(None, args.leave_out.split(",")))
-    known = [it for it in companies(args.companies) if not it.is_chinese]
-    others = [it for folder in args.held for it in companies(folder) if it.turns and not it.is_chinese]
+    """Returns companies to train on and to measure on. These are of the last language alone: others lend what they
+    have."""
+    left_out, languages = set(filter(None, args.leave_out.split(","))), args.languages.split(",")
+    known = [it for it in companies(args.companies) if it.language in languages]
+    others = [it for folder in args.held for it in companies(folder) if it.turns]
     trained = [it for it in known if it.name not in left_out]
-    return trained, [it for it in known if it.name in left_out] + others
+    held = [it for it in known if it.name in left_out] + others
+    return trained, [it for it in held if it.language == languages[-1]]

@@ -1,5 +1,6 @@
 """BERT in the shape of all-MiniLM-L6-v2, in plain matrix products, with its tokens and its optimiser."""
 
+import json
 import math
 import shutil
 from pathlib import Path
@@ -109,6 +110,45 @@ def layer_names(mine: str, theirs: str) -> list[tuple[str, str]]:
         "norm2": "output.LayerNorm",
     }
     return [(f"{mine}.{it}.{part}", f"{theirs}.{of}.{part}") for part in ("weight", "bias") for it, of in parts.items()]
+
+
+def at_its_fastest(network: nn.Module) -> nn.Module:
+    """Returns the network in half precision where the processor multiplies it fast (AMX)."""
+    has_amx = "amx_bf16" in Path("/proc/cpuinfo").read_text()
+    return network.bfloat16() if has_amx else network
+
+
+def write(folder: Path, network: dict[str, Tensor], tokenizer: str):
+    """Writes a network of e5's shape, by the names in transformers, with the JSON of its tokenizer."""
+    (folder / "1_Pooling").mkdir(parents=True, exist_ok=True)
+    save_file(network, folder / "model.safetensors")
+    (folder / "tokenizer.json").write_text(tokenizer, encoding="utf-8")
+    words = network["embeddings.word_embeddings.weight"]
+    config = {
+        "model_type": "bert",
+        "hidden_act": "gelu",
+        "vocab_size": words.shape[0],
+        "hidden_size": words.shape[1],
+        "num_hidden_layers": sum(name.endswith("attention.self.query.weight") for name in network),
+        "num_attention_heads": 12,
+        "intermediate_size": network["encoder.layer.0.intermediate.dense.weight"].shape[0],
+        "max_position_embeddings": 512,
+        "type_vocab_size": 2,
+        "layer_norm_eps": 1e-12,
+    }
+    modules = [
+        {"idx": 0, "name": "0", "path": "", "type": "sentence_transformers.models.Transformer"},
+        {"idx": 1, "name": "1", "path": "1_Pooling", "type": "sentence_transformers.models.Pooling"},
+        {"idx": 2, "name": "2", "path": "2_Normalize", "type": "sentence_transformers.models.Normalize"},
+    ]
+    pooling = {"word_embedding_dimension": words.shape[1], "pooling_mode_mean_tokens": True}
+    for name, value in {
+        "config.json": config,
+        "modules.json": modules,
+        "1_Pooling/config.json": pooling,
+        "sentence_bert_config.json": {"max_seq_length": 256, "do_lower_case": False},
+    }.items():
+        (folder / name).write_text(json.dumps(value, indent=2))
 
 
 class Words:

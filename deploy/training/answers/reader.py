@@ -20,7 +20,7 @@ from torch import Tensor, nn
 
 from .bi_encoder import LONGEST_SECTION, LONGEST_TEXT, Indexed, queries
 from .companies import Company, Section, Turn, answers, options, trained_and_held
-from .network import Bert, Optimiser, Words, padded, seconds
+from .network import Bert, Optimiser, Words, at_its_fastest, padded, seconds
 
 UTTERANCE, USER_BEFORE, SYSTEM_BEFORE, SECTION = range(4)
 
@@ -237,13 +237,13 @@ def main():
     near = {}
     for model, folder in (it.split("=") for it in args.cosines):
         network, names = Bert.pretrained(Path(model)).eval(), {path.name for path in Path(folder).iterdir()}
-        near |= {it.name: Near(network, words, it) for it in trained if it.name in names}
+        near |= {it.name: Near(network, Words(Path(model)), it) for it in trained if it.name in names}
     near |= {it.name: Near(bert, words, it) for it in trained + held if it.name not in near}
     reader = Reader(bert, args.layers)
     if args.begin:
         reader.load_state_dict(load_file(args.begin))
-    texts = Texts(bert.bfloat16(), words, args.layers)
-    reader.bfloat16()
+    texts = Texts(at_its_fastest(bert), words, args.layers)
+    at_its_fastest(reader)
 
     turns = [(it, turn) for it in trained for turn in it.turns]
     steps = [batch for _ in range(args.epochs) for batch in chunked(turns, args.groups)]

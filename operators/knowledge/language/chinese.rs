@@ -15,16 +15,13 @@
 use std::borrow::Cow;
 use std::sync::LazyLock;
 
-use ferrous_opencc::OpenCC;
-use ferrous_opencc::config::BuiltinConfig;
 use jieba_rs::Jieba;
-use rustc_hash::FxHashMap;
+use turnstream_ports::script::{is_han, simplified, simplified_forms, simplified_text};
 use turnstream_schemas::Span;
 use unicode_normalization::UnicodeNormalization;
 use unicode_normalization::char::is_combining_mark;
 use unicode_segmentation::UnicodeSegmentation;
 
-use super::script::is_han;
 use super::{Lexicon, Word};
 
 /// Version of the rules for lemmas. Raise it when they change, so that lemma indexes built with the
@@ -34,41 +31,9 @@ const RULES_VERSION: u32 = 1;
 /// The dictionary of about 350,000 words, loaded at the first Chinese word.
 static SEGMENTER: LazyLock<Jieba> = LazyLock::new(Jieba::new);
 
-/// Traditional → simplified, phrase by phrase. The tables are embedded in the program. If they were
-/// unreadable, texts would stay unchanged, and the fingerprint would differ.
-static CONVERTER: LazyLock<Option<OpenCC>> =
-    LazyLock::new(|| OpenCC::from_config(BuiltinConfig::T2s).ok());
-
-/// Traditional → simplified, where they differ.
-static SIMPLIFIED: LazyLock<FxHashMap<char, char>> = LazyLock::new(simplified_forms);
-
-/// The blocks that contain traditional characters.
-const BLOCKS: [std::ops::RangeInclusive<u32>; 3] =
-    [0x3400..=0x9fff, 0xf900..=0xfaff, 0x2_0000..=0x3_23af];
-
-fn simplified_forms() -> FxHashMap<char, char> {
-    let mut forms = FxHashMap::default();
-    let Some(table) = CONVERTER.as_ref() else { return forms };
-    let mut buffer = [0; 4];
-    for letter in BLOCKS.into_iter().flatten().filter_map(char::from_u32) {
-        let simplified = table.convert(letter.encode_utf8(&mut buffer));
-        let mut letters = simplified.chars();
-        if let (Some(form), None) = (letters.next(), letters.next())
-            && form != letter
-        {
-            forms.insert(letter, form);
-        }
-    }
-    // The simplified form of some characters has a simplified form itself.
-    let further: Vec<(char, char)> =
-        forms.iter().filter_map(|(from, to)| Some((*from, *forms.get(to)?))).collect();
-    forms.extend(further);
-    forms
-}
-
 /// Checksum of the table of characters and the version of the rules.
 pub(super) fn fingerprint() -> u32 {
-    let mut pairs: Vec<(char, char)> = SIMPLIFIED.iter().map(|(from, to)| (*from, *to)).collect();
+    let mut pairs: Vec<(char, char)> = simplified_forms().collect();
     pairs.sort_unstable();
     let mut hasher = crc32fast::Hasher::new();
     hasher.update(&RULES_VERSION.to_le_bytes());
@@ -77,24 +42,6 @@ pub(super) fn fingerprint() -> u32 {
         hasher.update(&u32::from(to).to_le_bytes());
     }
     hasher.finalize()
-}
-
-/// The simplified form of a character.
-fn simplified(letter: char) -> char {
-    SIMPLIFIED.get(&letter).copied().unwrap_or(letter)
-}
-
-/// Traditional characters that simplified texts use as well (乾隆).
-const IN_BOTH: char = '乾';
-
-/// A text in simplified characters, otherwise unchanged. Unlike a lemma, it depends on the words
-/// around a character: 乾隆 stays, 乾淨 is 干净.
-pub(super) fn simplified_text(text: &str) -> Cow<'_, str> {
-    let traditional = |letter: char| letter != IN_BOTH && simplified(letter) != letter;
-    match CONVERTER.as_ref() {
-        Some(converter) if text.chars().any(traditional) => Cow::Owned(converter.convert(text)),
-        _ => Cow::Borrowed(text),
-    }
 }
 
 /// The lemma of a word; see the head of the module.

@@ -3,6 +3,7 @@
 
 use serde::Deserialize;
 use turnstream_ports::model::reader::{Question, Section};
+use turnstream_ports::script::is_han;
 
 /// The most words of an utterance that count.
 const MOST_WORDS: usize = 25;
@@ -34,7 +35,7 @@ struct Confidence {
     sentence: f32,
     /// The number of the section's sentences.
     sentences: f32,
-    /// The number of the utterance's words, at most [`MOST_WORDS`].
+    /// The number of the utterance's words and Chinese characters, at most [`MOST_WORDS`].
     words: f32,
     /// Whether there are turns before.
     before: f32,
@@ -53,12 +54,11 @@ pub(super) struct Cosines {
 }
 
 impl ReaderCalibration {
-    /// Reads the calibration of the shipped reader.
+    /// Reads a file.
     ///
     /// # Errors
     /// It is damaged.
-    pub(super) fn shipped() -> Result<Self, String> {
-        let text = turnstream_weights::READER_CALIBRATION;
+    pub(super) fn read(text: &str) -> Result<Self, String> {
         serde_json::from_str(text).map_err(|error| format!("its calibration: {error}"))
     }
 
@@ -93,13 +93,19 @@ impl ReaderCalibration {
             + of.logit * (log_sum(of_best) - log_sum(&rest))
             + of.sentence * sentence.map_or(0.0, |at| cosines[best].sentences[at])
             + of.sentences * of_best.len() as f32
-            + of.words * question.utterance.split_whitespace().count().min(MOST_WORDS) as f32
+            + of.words * words(&question.utterance) as f32
             + of.before * is(question.before().next().is_some())
             + of.nearest * cosines.iter().map(|it| it.section).fold(f32::NEG_INFINITY, f32::max)
             + of.taught * phrasing(&sections[best])
             + of.is_taught * is(sections.iter().any(|it| it.taught > 0));
         interpolate(&self.precision, 1.0 / (1.0 + (-logit).exp()))
     }
+}
+
+/// The number of words and Chinese characters of an utterance, at most [`MOST_WORDS`].
+fn words(utterance: &str) -> usize {
+    let characters = utterance.chars().filter(|letter| is_han(*letter)).count();
+    (utterance.split_whitespace().count() + characters).min(MOST_WORDS)
 }
 
 /// The cosine of the question and the nearest phrasing for a section, 0..=1.

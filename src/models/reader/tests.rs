@@ -1,4 +1,6 @@
+use safetensors::SafeTensors;
 use serde::Deserialize;
+use turnstream_ports::model::reader::Question;
 
 use super::*;
 
@@ -36,26 +38,30 @@ fn close(found: &[f32], expected: &[f32], within: f32) {
     assert!(far.is_none(), "{found:?} is not {expected:?}");
 }
 
-/// Checks a reader against PyTorch's outputs: vectors, scores and intents within these distances.
-fn check(reader: &Arc<AnswerReader>, [vectors_within, scores_within, intents_within]: [f32; 3]) {
-    let reference: Reference =
-        serde_json::from_str(include_str!("fixtures/readings.json")).expect("the fixture");
+const READINGS: [&str; 2] =
+    [include_str!("fixtures/readings-en.json"), include_str!("fixtures/readings-zh.json")];
+
+/// Checks a network against PyTorch's outputs: vectors, scores and intents within these distances.
+fn check(
+    network: &ReaderNetwork,
+    readings: &str,
+    [vectors_within, scores_within, intents_within]: [f32; 3],
+) {
+    let reference: Reference = serde_json::from_str(readings).expect("the fixture");
     let sections: Vec<Section> = reference
         .sections
         .into_iter()
         .map(|SectionTexts { title, sentences }| Section { title, sentences, taught: 0 })
         .collect();
-    let backend = ReaderBackend(Arc::clone(reader));
     for turn in reference.turns {
         let ReferenceTurn { question, scores, intents, vector } = turn;
         let QuestionTexts { utterance, user_before, system_before } = question;
-        let mut vectors = Vec::new();
-        reader.encode(&[&utterance], &mut vectors).expect("a vector");
+        let (mut vectors, mut encoded) = (Vec::new(), Encoded::default());
+        network.vector(&utterance, &mut vectors, &mut encoded).expect("a vector");
         close(&vectors, &vector, vectors_within);
         let question = Question { utterance, user_before, system_before };
         let request = ReadRequest { question, sections: sections.clone() };
-        let (readings, encoded) = backend.run(&[request]).expect("a reading");
-        let [reading] = &readings[..] else { panic!("{readings:?}") };
+        let reading = network.read(&request, &mut encoded.tokens).expect("a reading");
         for (found, expected) in reading.scores.iter().zip(&scores) {
             assert_eq!(found.len(), expected.len());
             close(found, expected, scores_within);
@@ -66,16 +72,53 @@ fn check(reader: &Arc<AnswerReader>, [vectors_within, scores_within, intents_wit
 }
 
 #[test]
-fn the_network_with_exact_products_reads_as_in_training() {
+fn the_networks_with_exact_products_read_as_in_training() {
     let floats = |file: &SafeTensors<'_>| Ok(weights(file)?.in_floats());
-    let reader = AnswerReader::from_bytes(turnstream_weights::READER, floats);
-    check(&Arc::new(reader.expect("the reader")), [1e-4, 2e-3, 1e-3]);
+    for (files, readings) in [ENGLISH, CHINESE].into_iter().zip(READINGS) {
+        let network = ReaderNetwork::from_bytes(files, floats).expect("the network");
+        check(&network, readings, [1e-4, 2e-3, 1e-3]);
+    }
 }
 
 #[test]
-fn the_shipped_reader_reads_nearly_as_in_training() {
-    // Wide enough for rows of 7 bits.
-    check(&AnswerReader::shipped().expect("the reader"), [0.02, 0.3, 0.02]);
+fn the_shipped_reader_reads_nearly_as_in_training_in_the_language_of_the_question() {
+    let reader = AnswerReader::shipped().expect("the reader");
+    for (is_chinese, readings) in [false, true].into_iter().zip(READINGS) {
+        // Wide enough for rows of 7 bits.
+        check(reader.network(is_chinese).expect("the network"), readings, [0.02, 0.3, 0.02]);
+    }
+}
+
+#[test]
+fn a_text_has_the_vector_of_its_language() {
+    let reader = AnswerReader::shipped().expect("the reader");
+    let texts = ["how long have i got", "灯不想要了，几天内能退", "iPhone 15"];
+    let mut found = Vec::new();
+    reader.encode(&texts, &mut found).expect("vectors");
+    let (mut expected, mut encoded) = (Vec::new(), Encoded::default());
+    for (text, is_chinese) in texts.into_iter().zip([false, true, false]) {
+        let network = reader.network(is_chinese).expect("the network");
+        network.vector(text, &mut expected, &mut encoded).expect("a vector");
+    }
+    assert_eq!(found, expected);
+    let mut traditional = Vec::new();
+    reader.encode(&["燈不想要了，幾天內能退"], &mut traditional).expect("a vector");
+    let width = reader.dimensions();
+    assert_eq!(traditional, found[width..2 * width]);
+    let question = |system: &str| Question {
+        utterance: "iPhone 15".to_owned(),
+        system_before: Some(system.to_owned()),
+        ..Question::default()
+    };
+    let read = |reads: &dyn Fn(&ReadRequest, &mut u64) -> Result<Reading, String>, system: &str| {
+        let request = ReadRequest { question: question(system), sections: vec![] };
+        reads(&request, &mut 0).expect("a reading").intents
+    };
+    for (is_chinese, system) in [(false, "Which one?"), (true, "哪一款？")] {
+        let network = reader.network(is_chinese).expect("the network");
+        let by_network = read(&|request, tokens| network.read(request, tokens), system);
+        assert_eq!(read(&|request, tokens| reader.read(request, tokens), system), by_network);
+    }
 }
 
 #[test]

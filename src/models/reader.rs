@@ -1,5 +1,5 @@
 //! The reader behind its port: turns texts into vectors, and reads a turn and a section together,
-//! in English and in Chinese, each by a [network](network::ReaderNetwork) of its own.
+//! in English and in Chinese, each by a network of its own.
 //!
 //! A text goes to the network of its language, and a turn is read by that of its question. Vectors
 //! of different languages have nothing to do with each other: a question finds what is written in

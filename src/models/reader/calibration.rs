@@ -142,6 +142,13 @@ mod tests {
         assert!((interpolate(&[], 0.3) - 0.3).abs() < 1e-6);
     }
 
+    #[test]
+    fn a_chinese_character_counts_as_a_word() {
+        assert_eq!(words("how long have I got"), 5);
+        assert_eq!(words("iPhone 15 能退吗"), 6);
+        assert_eq!(words(&"退".repeat(40)), MOST_WORDS);
+    }
+
     /// As `answers.calibration` computes it.
     #[test]
     fn confidence_is_a_logistic_regression_over_the_reading() {

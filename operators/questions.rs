@@ -1,7 +1,10 @@
 //! The questions that one utterance asks: "how late are you open, and can I bring my dog?"
 //!
 //! Table retrieval looks for a cell in each part, and the decision reads each question by itself.
-//! English only: elsewhere an utterance is one question.
+//! An utterance in Chinese is one question to the decision: its later clauses leave out what the first is
+//! about.
+
+use turnstream_ports::script::is_chinese;
 
 /// Words that ask wherever they stand.
 const WORDS: [&str; 9] =
@@ -18,6 +21,14 @@ const LEADS: [&str; 13] = [
 ];
 /// The fewest words of a question.
 const LEAST_WORDS: usize = 3;
+
+/// What asks in Chinese wherever it stands, with spaces between.
+const CHINESE: &str =
+    "吗 什么 啥 怎么 咋 多少 哪 谁 多久 多长 多大 多高 多重 多远 能否 是否 有没有";
+/// What stands before 几 where it asks for no number ("好几天").
+const SOME: [char; 6] = ['好', '十', '没', '这', '那', '前'];
+/// What asks in Chinese at the end.
+const CHINESE_ENDS: [char; 4] = ['么', '呢', '不', '没'];
 
 /// Cuts an utterance into the questions that it asks, in their order; one if it is not plain that
 /// there are several. What is told before a question stays with it.
@@ -47,10 +58,14 @@ pub(crate) fn part(text: &str) -> &str {
 /// Returns where the clauses of a text meet: where the first one ends and the next one begins.
 pub(crate) fn clause_ends(text: &str) -> Vec<(usize, usize)> {
     let mut found = Vec::new();
+    let is_chinese = is_chinese(text);
     for (at, letter) in text.char_indices() {
         let (rest, end) = (&text[at..], at + letter.len_utf8());
         let ends = matches!(letter, '.' | '?' | '!' | ';' | ',' | ':');
-        if ends && text[end..].starts_with(' ') {
+        let is_number = text[end..].starts_with(|next: char| next.is_ascii_digit());
+        let ends_in_chinese =
+            is_chinese && (ends && !is_number || " ，。？！；：、".contains(letter));
+        if ends && text[end..].starts_with(' ') || ends_in_chinese {
             found.push((end, end));
         }
         for word in [" and ", " & ", " - ", " but ", " so "] {
@@ -65,12 +80,31 @@ pub(crate) fn clause_ends(text: &str) -> Vec<(usize, usize)> {
 /// Whether a part of an utterance asks something: it has a question mark or a question word, or a
 /// verb before its subject.
 pub(crate) fn asks(text: &str) -> bool {
+    if is_chinese(text) {
+        return asks_in_chinese(text);
+    }
     let words: Vec<String> = words(text).collect();
     let is = |word: &String, of: &[&str]| of.contains(&&**word);
     text.contains('?')
         || opens(text)
         || words.iter().any(|it| is(it, &WORDS))
         || words.windows(2).any(|pair| is(&pair[0], &VERBS) && is(&pair[1], &SUBJECTS))
+}
+
+/// Whether a part of an utterance in Chinese asks something: by a word, by its end, or by a verb with
+/// and without "not" (能不能).
+fn asks_in_chinese(text: &str) -> bool {
+    let letters: Vec<char> = text.chars().filter(|it| it.is_alphanumeric()).collect();
+    let is_either = |it: &[char]| it[0] == it[2] && matches!(it[1], '不' | '没');
+    let asks_how_many = |at: usize| {
+        letters[at] == '几'
+            && at.checked_sub(1).is_none_or(|before| !SOME.contains(&letters[before]))
+    };
+    text.contains(['?', '？'])
+        || CHINESE.split(' ').any(|word| text.contains(word))
+        || letters.last().is_some_and(|last| CHINESE_ENDS.contains(last))
+        || letters.windows(3).any(is_either)
+        || (0..letters.len()).any(asks_how_many)
 }
 
 /// Whether a text begins as a question does.
@@ -117,5 +151,20 @@ mod tests {
         assert_eq!(two, ["is it open on sundays,", "can I bring my dog?"]);
         let told = questions("where do i park? i come by van, where does that go");
         assert_eq!(told, ["where do i park?", "i come by van, where does that go"]);
+    }
+
+    #[test]
+    fn clauses_ask_in_chinese() {
+        for text in ["能便宜点不", "好几天了还没到，咋回事", "可不可以退", "要几天", "门票呢"]
+        {
+            assert!(asks(text), "{text}");
+        }
+        for text in ["我等了好几天", "我家刚满九岁", "不要太贵", "十几个人一起来"]
+        {
+            assert!(!asks(text), "{text}");
+        }
+        let clauses = |text: &str| clause_ends(text).len();
+        assert_eq!(clauses("1.8米的床，多少钱？还有 早餐呢"), 3);
+        assert_eq!(questions("家庭房多少钱，早餐另外算吗"), ["家庭房多少钱，早餐另外算吗"]);
     }
 }

@@ -15,7 +15,6 @@ use std::sync::Arc;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use timely::dataflow::StreamVec;
-use turnstream_knowledge::language::Lexicon;
 use turnstream_ports::refused::{Refused, check_bound, check_fraction};
 use turnstream_schemas::{
     CellsAsked, Evidence, EvidenceId, Fault, Score, SourceName, Stage, TableRow,
@@ -138,10 +137,9 @@ pub fn retrieve(
     let by_words = table.search(&asked, &given, config.max_rows as usize);
     let mut found = fuse(Some(by_words), by_meaning, config.word_share);
     found.retain(|it| it.score >= config.min_score);
-    let is_english = turn.context.lexicon().language() == Lexicon::english().language();
-    let is_asked = is_english && given.is_empty();
-    let rows = is_asked.then(|| table.asked(turn.context.completed_query())).flatten();
-    let cells = (is_asked && rows.is_none()).then(|| asked_cells(turn, table)).flatten();
+    let is_free = given.is_empty();
+    let rows = is_free.then(|| table.asked(turn.context.completed_query())).flatten();
+    let cells = (is_free && rows.is_none()).then(|| asked_cells(turn, table)).flatten();
     let answering: Vec<u32> = rows
         .iter()
         .flat_map(|(rows, _)| rows.iter().copied())

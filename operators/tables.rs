@@ -1,7 +1,7 @@
 //! Keeps tables: the rows of a source of kind `table`, searched by words and by meaning.
 //!
 //! The text of a row is `column = value, column = value`, with identifiers as words and canonical values
-//! as people write them (19:55 is `7:55 pm`), because no later stage converts them. The training of the
+//! as people write them (19:55 is `7:55 pm`, but stays in Chinese), because no later stage converts them. The training of the
 //! unified model words its rows by the same rules. Rows stay in memory. An index from terms to rows
 //! spares a search from reading all of them.
 
@@ -12,6 +12,7 @@ use rustc_hash::FxHashMap;
 use serde_json::{Map, Value};
 use turnstream_knowledge::terms::terms;
 use turnstream_ports::model::encoder::{EncodeError, Encoder};
+use turnstream_ports::script::{has_han, is_chinese};
 use turnstream_schemas::{CellsAsked, Column, RowsAsked, SourceName};
 
 use crate::bm25::{Bag, Statistics};
@@ -45,6 +46,8 @@ impl Row {
     pub fn of(values: &Map<String, Value>) -> Self {
         let column = |(name, value): (&String, &Value)| {
             let value = match value {
+                // In Chinese 19:55 and 2019-03-02 are how people write them.
+                Value::String(text) if has_han(name) => text.trim().to_owned(),
                 Value::String(text) => surface(text.trim()),
                 Value::Number(number) => surface(&number.to_string()),
                 Value::Bool(holds) => (if *holds { "yes" } else { "no" }).to_owned(),
@@ -85,6 +88,7 @@ pub struct Table {
     vectors: Vec<f32>,
     columns: columns::Columns,
     names: cells::RowNames,
+    chinese_names: cells::ChineseNames,
     codes: codes::Codes,
 }
 
@@ -106,9 +110,10 @@ impl Table {
         let (statistics, vectors) = (Statistics::of(&bags), Vec::new());
         let columns = columns::Columns::of(&rows);
         let names = cells::RowNames::of(&rows, &columns);
+        let chinese_names = cells::ChineseNames::of(&rows, &columns);
         let ids = rows.iter().filter_map(|row| row.columns.first());
         let codes = codes::Codes::of(ids.map(|id| &*id.value));
-        Self { statistics, rows, bags, holders, vectors, columns, names, codes }
+        Self { statistics, rows, bags, holders, vectors, columns, names, chinese_names, codes }
     }
 
     /// Adds vectors of the rows, by which they are also found by meaning.
@@ -159,19 +164,23 @@ impl Table {
         self.rows.get(at as usize)
     }
 
-    /// Returns the row operation that an English utterance asks for, such as which is the cheapest,
-    /// with the places of the rows that answer it, the best first. `None` if it does not certainly
+    /// Returns the row operation that an utterance in English or Chinese asks for, such as which is the
+    /// cheapest, with the places of the rows that answer it, the best first. `None` if it does not certainly
     /// ask for one.
     pub fn asked(&self, utterance: &str) -> Option<(Vec<u32>, RowsAsked)> {
         let (rows, asked) = operations::asked(utterance, &self.columns)?;
         Some((rows.into_iter().filter_map(|row| u32::try_from(row).ok()).collect(), asked))
     }
 
-    /// Returns the cells that an English utterance asks for by name, with the place of their row.
-    /// `earlier` are the texts before it, the latest first.
+    /// Returns the cells that an utterance in English or Chinese asks for by name, with the place of
+    /// their row. `earlier` are the texts before it, the latest first.
     pub fn cells(&self, utterance: &str, earlier: &[&str]) -> Option<(u32, CellsAsked)> {
         let Self { rows, columns: table, names, .. } = self;
-        let (row, asked) = cells::Cells { rows, table, names }.asked(utterance, earlier)?;
+        let (row, asked) = if is_chinese(utterance) {
+            self.chinese_names.asked(utterance, earlier, rows)?
+        } else {
+            cells::Cells { rows, table, names }.asked(utterance, earlier)?
+        };
         Some((u32::try_from(row).ok()?, asked))
     }
 

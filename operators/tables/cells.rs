@@ -4,7 +4,7 @@
 //! by part of its name that no other has. A column is asked about by its name or by a phrase ("how
 //! heavy"). A turn that goes on from earlier ones may leave either out: "and the Bergen?" asks for
 //! the column of before, "is it dimmable?" for the row of before. How sure that is follows from the
-//! words that nothing explains. English only.
+//! words that nothing explains. Of Chinese texts see [`chinese`].
 
 use std::cmp::Reverse;
 use std::sync::LazyLock;
@@ -19,6 +19,10 @@ use super::said::UNITS;
 use super::words::KNOWN;
 use super::{Row, subject};
 use crate::questions::{asks, clause_ends, part};
+
+mod chinese;
+
+pub(super) use chinese::ChineseNames;
 
 /// The most words of an utterance that asks for a cell. Longer ones tell a story.
 const MOST_WORDS: usize = 30;
@@ -90,7 +94,7 @@ struct Found {
 }
 
 /// Where the row and the column of a cell are named.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, PartialEq, Eq)]
 enum Where {
     Here,
     /// The column is that of an earlier text.

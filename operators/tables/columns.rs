@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 
 use rustc_hash::{FxHashMap, FxHashSet};
 use turnstream_knowledge::terms::terms;
+use turnstream_ports::script::has_han;
 
 use super::codes::is_code;
 use super::{Row, subject};
@@ -12,8 +13,11 @@ use super::{Row, subject};
 /// The most words of a kind; values of more words are texts.
 const MOST_WORDS_OF_VALUE: usize = 3;
 
-/// Returns the stem by which a word is compared.
+/// Returns the stem by which a word is compared; a Chinese word is compared as it is.
 pub(super) fn stem(word: &str) -> String {
+    if has_han(word) {
+        return word.to_owned();
+    }
     terms(word).pop().unwrap_or_else(|| word.to_owned())
 }
 
@@ -24,6 +28,13 @@ pub(super) struct TypedColumn {
     /// The stems of its name.
     pub(super) words: Vec<String>,
     pub(super) values: ColumnValues,
+}
+
+impl TypedColumn {
+    /// Whether its name has a word: a stem, or some characters of a Chinese name.
+    pub(super) fn has(&self, word: &str) -> bool {
+        self.words.iter().any(|it| it == word) || has_han(word) && self.name.contains(word)
+    }
 }
 
 #[derive(Clone, Debug)]
@@ -42,6 +53,8 @@ pub(super) struct Columns {
     pub(super) names: FxHashMap<String, Vec<usize>>,
     /// Maps a stem to the rows whose kinds have it.
     pub(super) kinds: FxHashMap<String, Vec<usize>>,
+    /// The Chinese words of names, kinds and columns.
+    pub(super) chinese: FxHashSet<String>,
     pub(super) rows: usize,
 }
 
@@ -77,7 +90,10 @@ impl Columns {
                 value.iter().for_each(|word| kinds.entry(word.clone()).or_default().extend(rows));
             }
         }
-        Self { columns, names, kinds, rows: rows.len() }
+        let words = columns.iter().flat_map(|column| &column.words);
+        let words = words.chain(names.keys()).chain(kinds.keys());
+        let chinese = words.filter(|word| has_han(word)).cloned().collect();
+        Self { columns, names, kinds, chinese, rows: rows.len() }
     }
 }
 
@@ -89,8 +105,8 @@ fn typed(name: &str, rows: &[Row]) -> TypedColumn {
     let values: Vec<Option<String>> = rows.iter().map(of_row).collect();
     let given = || values.iter().flatten();
     let flag = |value: &String| match &**value {
-        "yes" => Some(true),
-        "no" => Some(false),
+        "yes" | "是" => Some(true),
+        "no" | "否" => Some(false),
         _ => None,
     };
     let values = if given().all(|value| flag(value).is_some()) {

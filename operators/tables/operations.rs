@@ -4,14 +4,16 @@
 //! The operations are typed: they compare numbers, and choose rows by `yes` and `no`. One is found
 //! only if every word of the utterance has its part in it: an operation, a column, a value, a name,
 //! or one of the words that mean nothing here. A word that nothing explains may be a condition that
-//! the table does not know. English only.
+//! the table does not know. In English and Chinese; only English compares rows that are named.
 
 use std::collections::BTreeSet;
 
+use rustc_hash::FxHashSet;
+use turnstream_ports::script::is_chinese;
 use turnstream_schemas::{RowOperation, RowsAsked};
 
 use super::columns::{ColumnValues, Columns, amount, stem, words_and_amounts};
-use super::words::KNOWN;
+use super::words::{CHINESE_WORDS, KNOWN, Words, chinese_words};
 
 /// The most words of an utterance that asks for an operation. Longer ones tell a story, in which
 /// words are more than an operation.
@@ -29,6 +31,7 @@ enum Degree {
 /// An utterance in which an operation is sought.
 struct Asked<'t> {
     table: &'t Columns,
+    known: &'static Words,
     words: Vec<String>,
     stems: Vec<String>,
     explained: Vec<bool>,
@@ -40,14 +43,20 @@ struct Asked<'t> {
 /// Finds the row operation of an utterance, with the rows that answer, the best first. Returns
 /// `None` if the utterance asks for none, or not certainly for one.
 pub(super) fn asked(utterance: &str, table: &Columns) -> Option<(Vec<usize>, RowsAsked)> {
-    let words = words_and_amounts(utterance);
+    let (known, words) = if is_chinese(utterance) {
+        (&*CHINESE_WORDS, chinese_words(utterance, &table.chinese))
+    } else {
+        (&*KNOWN, words_and_amounts(utterance))
+    };
     if words.is_empty() || words.len() > MOST_WORDS {
         return None;
     }
     let stems = words.iter().map(|word| stem(word)).collect();
-    let explained = words.iter().map(|word| KNOWN.said.contains(word)).collect();
+    let is_said =
+        |word| [&known.said, &known.which, &known.have].into_iter().any(|it| it.contains(word));
+    let explained = words.iter().map(is_said).collect();
     let rows = (0..table.rows).collect();
-    let mut asked = Asked { table, words, stems, explained, rows, is_chosen: false };
+    let mut asked = Asked { table, known, words, stems, explained, rows, is_chosen: false };
     let (rows, operation, column) = asked.operation()?;
     let is_few = !rows.is_empty() && rows.len() <= MOST_ROWS;
     is_few.then_some((rows, RowsAsked { operation, column }))
@@ -75,20 +84,20 @@ impl Asked<'_> {
     /// most of it.
     fn extreme(&mut self) -> Option<(Degree, bool, usize)> {
         for at in 0..self.words.len() {
-            if let Some((is_most, step, column)) = self.named_amount(at) {
+            if let Some((is_most, place, column)) = self.named_amount(at) {
                 self.explain(at..=at);
-                self.explain(at + step..=at + step);
+                self.explain(place..=place);
                 return Some((Degree::Superlative, is_most, column));
             }
         }
-        let of_word = |word: &String| KNOWN.extremes.get(word);
+        let of_word = |word: &String| self.known.extremes.get(word);
         let (at, extreme) =
             self.words.iter().enumerate().rev().find_map(|(at, it)| Some((at, of_word(it)?)))?;
         let before = at.checked_sub(1).map(|it| &*self.words[it]);
         let is_least = matches!(before, Some("least" | "less"));
         let is_step = is_least || matches!(before, Some("most" | "more"));
         let degree = match (&*self.words[at], before) {
-            (word, _) if word.ends_with("est") => Degree::Superlative,
+            (word, _) if word.ends_with("est") || word.starts_with('最') => Degree::Superlative,
             (_, Some("most" | "least")) => Degree::Superlative,
             (word, _) if word.ends_with("er") || is_step => Degree::Comparative,
             _ => return None,
@@ -98,13 +107,18 @@ impl Asked<'_> {
         Some((degree, extreme.is_most != is_least, column))
     }
 
-    /// Reads a word that the column follows, as in "the highest deposit". Returns whether it asks
-    /// for the most, how many words further on the column is, and which.
+    /// Reads a word with the column beside it, as in "the highest deposit"; in Chinese the column
+    /// may stand before it. Returns whether it asks for the most, where the column is, and which.
     fn named_amount(&self, at: usize) -> Option<(bool, usize, usize)> {
-        let is_most = *KNOWN.amounts.get(&self.words[at])?;
-        (1..=3).find_map(|step| {
-            let column = self.numbers(self.stems.get(at + step..=at + step)?)?;
-            Some((is_most, step, column))
+        let is_most = *self.known.amounts.get(&self.words[at])?;
+        let is_chinese = self.words[at].starts_with('最');
+        let behind = (1..=3).map(|step| at + step);
+        let before = (1..=3).filter_map(|step| at.checked_sub(step).filter(|_| is_chinese));
+        behind.chain(before).find_map(|place| {
+            let word = self.stems.get(place)?;
+            let column = self.numbers(std::slice::from_ref(word));
+            let of_unit = || self.known.units.get(word).filter(|_| is_chinese);
+            Some((is_most, place, column.or_else(|| self.numbers(of_unit()?))?))
         })
     }
 
@@ -112,7 +126,7 @@ impl Asked<'_> {
     fn numbers(&self, words: &[String]) -> Option<usize> {
         words.iter().find_map(|word| {
             self.table.columns.iter().position(|column| {
-                matches!(column.values, ColumnValues::Numbers(_)) && column.words.contains(word)
+                matches!(column.values, ColumnValues::Numbers(_)) && column.has(word)
             })
         })
     }
@@ -124,18 +138,30 @@ impl Asked<'_> {
     /// Returns the bound that the utterance sets: whether it is an upper one, the amount, and the
     /// column.
     fn bound(&mut self) -> Option<(bool, f64, usize)> {
-        let (at, length, is_less) = KNOWN.bounds.iter().find_map(|(words, is_less)| {
+        let known = self.known;
+        let before = known.bounds.iter().find_map(|(words, is_less)| {
             let mut windows = self.words.windows(words.len());
-            windows.position(|window| window == words).map(|at| (at, words.len(), *is_less))
-        })?;
-        let of_amount = self.words.get(at + length)?;
+            let at = windows.position(|window| window == words)?;
+            Some((at, at + words.len(), *is_less))
+        });
+        // An amount with what stands before it or behind it: where that begins, and where the amount is.
+        let is_unit = |at: usize| self.words.get(at).is_some_and(|it| known.units.contains_key(it));
+        let behind = |at: usize| {
+            amount(&self.words[at])?;
+            let is_less =
+                known.bounds_behind.get(self.words.get(at + 1 + usize::from(is_unit(at + 1)))?)?;
+            Some((at, at, *is_less))
+        };
+        let (begin, at, is_less) = before.or_else(|| (0..self.words.len()).find_map(behind))?;
+        let of_amount = self.words.get(at)?;
         let amount = amount(of_amount)?;
         let sign: String = of_amount.chars().filter(|it| matches!(it, '€' | '$' | '£')).collect();
-        let unit = self.words.get(at + length + 1).and_then(|word| KNOWN.units.get(word));
-        let is_unit = unit.is_some();
-        let columns = unit.or_else(|| KNOWN.units.get(&sign)).or_else(|| KNOWN.units.get("€"))?;
+        let unit = self.words.get(at + 1).and_then(|word| known.units.get(word));
+        let end = at + usize::from(unit.is_some()) + usize::from(begin == at);
+        let price = || known.units.get("€").or_else(|| known.units.get("元"));
+        let columns = unit.or_else(|| known.units.get(&sign)).or_else(price)?;
         let column = self.numbers(columns)?;
-        self.explain(at..=at + length + usize::from(is_unit));
+        self.explain(begin..=end);
         Some((is_less, amount, column))
     }
 
@@ -230,10 +256,14 @@ impl Asked<'_> {
         self.is_explained().then_some(found)
     }
 
+    /// Whether a word of a set is there.
+    fn says(&self, words: &FxHashSet<String>) -> bool {
+        self.words.iter().any(|it| words.contains(it))
+    }
+
     /// Returns the rows for which a column says yes, if the utterance asks which they are.
     fn flagged(&mut self) -> Option<Operation> {
-        let says = |word: &str| self.words.iter().any(|it| it == word);
-        let asks = ["which", "what", "list", "show"].into_iter().any(says);
+        let asks = self.says(&self.known.which);
         let column = self.table.columns.iter().find(|column| {
             let names = |word: &String| self.stems.contains(word);
             matches!(column.values, ColumnValues::Flags(_)) && column.words.iter().all(names)
@@ -251,8 +281,11 @@ impl Asked<'_> {
 
     /// Returns the rows of a kind, if the utterance asks how many there are.
     fn counted(&mut self) -> Option<Operation> {
-        let at = self.words.windows(2).position(|pair| pair == ["how", "many"])?;
-        self.explain(at..=at + 1);
+        let is_count = |at: &usize| self.known.counts.contains(&self.words[*at]);
+        let in_one = (0..self.words.len()).find(is_count).map(|at| (at, at));
+        let in_two = || self.words.windows(2).position(|pair| pair == ["how", "many"]);
+        let (begin, end) = in_one.or_else(|| in_two().map(|at| (at, at + 1)))?;
+        self.explain(begin..=end);
         self.choose_words();
         let is_count = self.is_chosen && self.is_explained();
         is_count.then(|| (self.rows.clone(), RowOperation::Count, None))
@@ -260,9 +293,7 @@ impl Asked<'_> {
 
     /// Returns the rows of a kind, if the utterance asks which there are.
     fn listed(&mut self) -> Option<Operation> {
-        let says = |words: &[&str]| self.words.iter().any(|it| words.contains(&&**it));
-        let asks = says(&["which", "what", "whats", "what's", "list", "show"])
-            && says(&["have", "got", "sell", "offer", "are", "carry", "do", "list", "all", "show"]);
+        let asks = self.says(&self.known.which) && self.says(&self.known.have);
         self.choose_words();
         let is_list = asks && self.is_chosen && self.is_explained() && self.rows.len() > 1;
         is_list.then(|| (self.rows.clone(), RowOperation::List, None))

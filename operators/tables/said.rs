@@ -48,6 +48,9 @@ pub fn said(row: &[Column], chosen: &[&Column], lexicon: &Lexicon) -> Option<Str
     let is_chinese = lexicon.language() == Lexicon::chinese().language();
     let is = if is_chinese { "是" } else { " is " };
     let pair = |column: &&Column| {
+        if is_chinese && let Some(flag) = flag_in_chinese(column) {
+            return flag;
+        }
         let (name, unit) = with_unit(column).unwrap_or((&column.name, ""));
         format!("{name}{is}{}{unit}", column.value)
     };
@@ -58,6 +61,25 @@ pub fn said(row: &[Column], chosen: &[&Column], lexicon: &Lexicon) -> Option<Str
     }
     let and = if first.is_empty() { "" } else { " and " };
     Some(format!("For {}: {}{and}{last}.", subject.value, first.join(", ")))
+}
+
+/// Says a column that holds yes or no in Chinese: 可带宠物 or 不可带宠物. Returns `None` for other
+/// columns.
+fn flag_in_chinese(column: &Column) -> Option<String> {
+    let holds = match &*column.value {
+        "yes" | "是" => true,
+        "no" | "否" => false,
+        _ => return None,
+    };
+    let name = &column.name;
+    let is_verb = name.starts_with(['可', '能', '有', '含', '是', '带', '支', '需', '免']);
+    Some(match (is_verb, holds) {
+        (true, true) => name.clone(),
+        (true, false) if name.starts_with('有') => format!("没{name}"),
+        (true, false) => format!("不{name}"),
+        (false, true) => format!("{name}：是"),
+        (false, false) => format!("{name}：否"),
+    })
 }
 
 /// The most rows that are named.
@@ -73,16 +95,26 @@ pub fn said_of_all(rows: &[&TableRow], asked: &RowsAsked, lexicon: &Lexicon) -> 
     };
     let is_by_number = few().any(|row| {
         let column = row.columns.iter().find(|it| Some(&it.name) == asked.column.as_ref());
-        column.is_some_and(|it| it.value != "yes")
+        column.is_some_and(|it| !matches!(&*it.value, "yes" | "是"))
     });
     if asked.column.is_some() && is_by_number {
         let pairs: Vec<String> = few().filter_map(by_column).collect();
-        return (!pairs.is_empty()).then(|| pairs.join(" "));
+        let is_chinese = lexicon.language() == Lexicon::chinese().language();
+        return (!pairs.is_empty()).then(|| pairs.join(if is_chinese { "" } else { " " }));
     }
     let names = few().filter_map(|row| Some(subject(&row.columns)?.value.clone()));
     let mut names: Vec<String> = names.collect();
-    if rows.len() > names.len() {
-        names.push(format!("{} more", rows.len() - names.len()));
+    let rest = rows.len() - names.len();
+    if lexicon.language() == Lexicon::chinese().language() {
+        let and_more = if rest > 0 { format!("等{}个", rows.len()) } else { String::new() };
+        let listed = format!("{}{and_more}。", names.join("、"));
+        return (!names.is_empty()).then(|| match asked.operation {
+            RowOperation::Count => format!("{}个：{listed}", rows.len()),
+            _ => listed,
+        });
+    }
+    if rest > 0 {
+        names.push(format!("{rest} more"));
     }
     let (last, first) = names.split_last()?;
     let listed =
@@ -125,5 +157,20 @@ mod tests {
         let row = [column("名称", "青瓦小院"), column("每晚价 元", "468"), column("城市", "苏州")];
         let expected = "青瓦小院：每晚价是468元，城市是苏州。";
         assert_eq!(said(&row, &[&row[1], &row[2]], Lexicon::chinese()).as_deref(), Some(expected));
+    }
+
+    #[test]
+    fn yes_and_no_are_said_in_chinese() {
+        let column = |name: &str, value: &str| Column { name: name.into(), value: value.into() };
+        let row = [
+            column("名称", "青瓦小院"),
+            column("可带宠物", "no"),
+            column("有电子书", "no"),
+            column("可上门", "是"),
+            column("早餐", "no"),
+        ];
+        let chosen: Vec<&Column> = row[1..].iter().collect();
+        let expected = "青瓦小院：不可带宠物，没有电子书，可上门，早餐：否。";
+        assert_eq!(said(&row, &chosen, Lexicon::chinese()).as_deref(), Some(expected));
     }
 }

@@ -20,6 +20,14 @@ fn a_row_is_worded_as_people_write_it() {
     assert_eq!(of.columns.len(), 8);
 }
 
+#[test]
+fn times_stay_as_they_are_in_a_chinese_row() {
+    let of = row(
+        &json!({ "名称": "皮划艇", "最晚入场": "16:15", "开放": "2026-05-01", "可带宠物": true }),
+    );
+    assert_eq!(of.text, "名称 = 皮划艇, 最晚入场 = 16:15, 开放 = 2026-05-01, 可带宠物 = yes");
+}
+
 /// The same cases as in the training of the unified model, which words rows by the same rules.
 #[test]
 fn canonical_values_are_rendered() {

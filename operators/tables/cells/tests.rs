@@ -16,9 +16,24 @@ fn table() -> Table {
     Table::new(rows.map(row).into())
 }
 
+fn chinese_table() -> Table {
+    let row = |values: Value| Row::of(values.as_object().expect("an object"));
+    let rows = [
+        json!({"编号": "F01", "名称": "湖景双人房", "房价_元": 388, "面积_平方米": 24, "可住人数": 2, "最晚入住": "22:00", "可带宠物": false}),
+        json!({"编号": "F02", "名称": "湖景家庭房", "房价_元": 588, "面积_平方米": 40, "可住人数": 4, "最晚入住": "22:00", "可带宠物": true}),
+        json!({"编号": "F03", "名称": "湖景阁楼房3人", "房价_元": 456, "面积_平方米": 30, "可住人数": 3, "最晚入住": "21:00"}),
+        json!({"编号": "Y01", "名称": "脚踏船一小时", "房价_元": 60, "时长_分钟": 60}),
+        json!({"编号": "Y02", "名称": "脚踏船环湖", "房价_元": 150, "时长_分钟": 200}),
+    ];
+    Table::new(rows.map(row).into())
+}
+
 /// The row's id with the columns, and the rest.
 fn asked(utterance: &str, earlier: &[&str]) -> Option<(String, Option<String>)> {
-    let table = table();
+    asked_of(&table(), utterance, earlier)
+}
+
+fn asked_of(table: &Table, utterance: &str, earlier: &[&str]) -> Option<(String, Option<String>)> {
     let (row, cells) = table.cells(utterance, earlier)?;
     let id = &table.row(row)?.columns[0].value;
     Some((format!("{id}: {}", cells.columns.join(", ")), cells.rest))
@@ -93,4 +108,57 @@ fn the_more_words_nothing_explains_the_less_certain_it_is() {
     let odd = precision("bergen wobbly lamp price").expect("a cell");
     assert!(plain > odd, "{plain} {odd}");
     assert_eq!(precision("bergen wobbly crooked lamp price"), None);
+}
+
+#[test]
+fn a_row_and_a_column_are_named_in_chinese() {
+    let table = chinese_table();
+    for (utterance, cells) in [
+        ("湖景双人房多少钱一晚", "F01: 房价 元"),
+        // The pair that no other name has.
+        ("家庭房能住几个人？", "F02: 可住人数"),
+        ("家庭房最晚幾點能入住", "F02: 最晚入住"),
+        ("f03面积多大", "F03: 面积 平方米"),
+        ("阁楼房三人的那间什么价", "F03: 房价 元"),
+        ("脚踏船1小时贵不贵", "Y01: 房价 元"),
+        ("我们一家从外地来，双人房有多大", "F01: 面积 平方米"),
+    ] {
+        let found = asked_of(&table, utterance, &[]).unwrap_or_default();
+        assert_eq!(found, (cells.to_owned(), None), "{utterance}");
+    }
+    let rest = asked_of(&table, "家庭房多少钱，早餐另外算吗", &[]);
+    assert_eq!(rest, Some(("F02: 房价 元".to_owned(), Some("早餐另外算吗".to_owned()))));
+}
+
+#[test]
+fn what_is_left_out_in_chinese_comes_from_before() {
+    let (table, before) = (chinese_table(), ["湖景双人房：房价是388元。", "湖景双人房多少钱"]);
+    for (utterance, cells) in [("家庭房呢", "F02: 房价 元"), ("那能住几个人", "F01: 可住人数")]
+    {
+        let found = asked_of(&table, utterance, &before).unwrap_or_default();
+        assert_eq!(found, (cells.to_owned(), None), "{utterance}");
+        assert_eq!(asked_of(&table, utterance, &[]), None, "{utterance}");
+    }
+    // Its name is whole without what many names share.
+    let people = asked_of(&table, "那能住几个人", &["双人房多少钱"]);
+    assert_eq!(people, Some(("F01: 可住人数".to_owned(), None)));
+}
+
+#[test]
+fn what_is_not_certain_is_no_cell_in_chinese() {
+    let table = chinese_table();
+    for utterance in [
+        "湖景房多少钱",
+        "双人房和家庭房哪个大",
+        "家庭房加床要加多少钱",
+        "双人房多少毫升",
+        "双人房运费多少",
+        "一个人脚踏船多少钱",
+        "最便宜的双人房多少钱",
+        "退房最晚几点",
+        "家庭房",
+        "",
+    ] {
+        assert_eq!(asked_of(&table, utterance, &[]), None, "{utterance}");
+    }
 }

@@ -18,8 +18,22 @@ fn table() -> Table {
     Table::new(rows.map(row).into())
 }
 
+fn chinese_table() -> Table {
+    let row = |values: Value| Row::of(values.as_object().expect("an object"));
+    let rows = [
+        json!({"编号": "P1", "名称": "青山帐篷", "类别": "帐篷", "价格_元": 399, "重量_公斤": 2.4, "押金_元": 100, "防水": true}),
+        json!({"编号": "P2", "名称": "流云帐篷", "类别": "帐篷", "价格_元": 850, "重量_公斤": 1.6, "押金_元": 200, "防水": true}),
+        json!({"编号": "P3", "名称": "松针睡袋", "类别": "睡袋", "价格_元": 120, "重量_公斤": 1.6, "押金_元": 50, "防水": false}),
+        json!({"编号": "P4", "名称": "石板炉", "类别": "炉具", "价格_元": 99, "重量_公斤": 3, "押金_元": 50, "防水": false}),
+    ];
+    Table::new(rows.map(row).into())
+}
+
 fn said(utterance: &str) -> Option<String> {
-    let table = table();
+    said_of(&table(), utterance, Lexicon::english())
+}
+
+fn said_of(table: &Table, utterance: &str, lexicon: &Lexicon) -> Option<String> {
     let (places, asked) = table.asked(utterance)?;
     let row = |at: &u32| TableRow {
         place: at + 1,
@@ -30,7 +44,35 @@ fn said(utterance: &str) -> Option<String> {
         cells: None,
     };
     let rows: Vec<TableRow> = places.iter().map(row).collect();
-    said_of_all(&rows.iter().collect::<Vec<_>>(), &asked, Lexicon::english())
+    said_of_all(&rows.iter().collect::<Vec<_>>(), &asked, lexicon)
+}
+
+#[test]
+fn rows_are_chosen_and_counted_in_chinese() {
+    for (utterance, answer) in [
+        ("你们最便宜的是哪个？", "石板炉：价格是99元。"),
+        ("最貴的帳篷是哪款", "流云帐篷：价格是850元。"),
+        ("最轻的有哪些", "流云帐篷：重量是1.6公斤。松针睡袋：重量是1.6公斤。"),
+        ("押金最高的是哪个", "流云帐篷：押金是200元。"),
+        ("一百二十块以内的有哪些", "石板炉：价格是99元。松针睡袋：价格是120元。"),
+        ("两公斤以上的帐篷", "青山帐篷：重量是2.4公斤。"),
+        ("价格不超过100元的", "石板炉：价格是99元。"),
+        ("防水的有哪些", "青山帐篷、流云帐篷。"),
+        ("帐篷都有哪些", "青山帐篷、流云帐篷。"),
+        ("你们有几款帐篷", "2个：青山帐篷、流云帐篷。"),
+    ] {
+        let said = said_of(&chinese_table(), utterance, Lexicon::chinese());
+        assert_eq!(said.unwrap_or_default(), answer, "{utterance}");
+    }
+    for utterance in [
+        "给爸妈买最便宜的是哪个",
+        "最便宜的快递",
+        "里头哪个最便宜",
+        "帐篷多少钱",
+        "青山帐篷最重多少",
+    ] {
+        assert_eq!(said_of(&chinese_table(), utterance, Lexicon::chinese()), None, "{utterance}");
+    }
 }
 
 #[test]

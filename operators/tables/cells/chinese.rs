@@ -1,0 +1,517 @@
+//! Finds the cell that a Chinese turn asks for, as [`super`] does for English.
+//!
+//! Chinese has no spaces between words, so a row is named by runs of characters that its name has:
+//! by all of it but for the pairs of characters that many names share, or by a pair that no other
+//! name has. The cell is sought in the whole utterance, and then in each of its clauses, since
+//! people tell what they want it for beside the question.
+
+use std::cmp::Reverse;
+use std::collections::BTreeSet;
+use std::ops::Range;
+use std::sync::LazyLock;
+
+use rustc_hash::FxHashMap;
+use turnstream_ports::script::{has_han, is_han, simplified_text};
+use turnstream_schemas::{CellsAsked, Score};
+
+use super::super::codes::is_code;
+use super::super::columns::Columns;
+use super::super::{Row, subject};
+use super::{MOST_ROWS_OF_WORD, SHARED, Where};
+use crate::questions::{asks, clause_ends};
+
+/// The words. The head of the file describes its format.
+const WORDS: &str = include_str!("chinese.txt");
+/// The most characters of an utterance that asks for a cell. Longer ones tell a story.
+const MOST_CHARACTERS: usize = 40;
+/// The most clauses of such an utterance.
+const MOST_CLAUSES: usize = 8;
+
+/// A phrase that asks for a column.
+struct Phrase {
+    text: String,
+    tokens: Vec<String>,
+    /// What the name of the column contains, the best first; nothing if no cell is asked for.
+    columns: Vec<String>,
+    weight: f64,
+}
+
+struct Words {
+    /// The longest first.
+    asks: Vec<Phrase>,
+    /// What means nothing by itself beside a row and a column, the longest first.
+    said: Vec<Vec<String>>,
+}
+
+static KNOWN: LazyLock<Words> = LazyLock::new(|| {
+    let mut known = Words { asks: Vec::new(), said: Vec::new() };
+    for line in WORDS.lines().filter(|line| !line.starts_with('#')) {
+        let mut parts = line.split('|').map(str::trim);
+        let (Some(kind), Some(phrases)) = (parts.next(), parts.next()) else { continue };
+        let columns = parts.next().unwrap_or_default();
+        let columns: Vec<String> = columns.split_whitespace().map(str::to_owned).collect();
+        let phrases = phrases.split_whitespace();
+        // "How much is it to rent" asks for no price where a column says the rent.
+        let weight = if kind == "asks" { 0.9 } else { 0.8 };
+        match kind {
+            "said" => known.said.extend(phrases.map(tokens)),
+            _ => known.asks.extend(phrases.map(|text| Phrase {
+                text: text.to_owned(),
+                tokens: tokens(text),
+                columns: columns.clone(),
+                weight,
+            })),
+        }
+    }
+    known.asks.sort_by_key(|it| Reverse(it.tokens.len()));
+    known.said.sort_by_key(|it| Reverse(it.len()));
+    known
+});
+
+/// Cuts a text into characters, runs of Latin letters and numbers. Numbers in characters are digits.
+fn tokens(text: &str) -> Vec<String> {
+    let mut found: Vec<String> = Vec::new();
+    let mut goes_on = false;
+    for letter in simplified_text(text).chars() {
+        let letter = match letter {
+            '\u{ff01}'..='\u{ff5e}' => char::from_u32(u32::from(letter) - 0xfee0).unwrap_or(letter),
+            other => other,
+        };
+        let letter = letter.to_ascii_lowercase();
+        let is_digit = letter.is_ascii_digit();
+        match found.last_mut().filter(|_| goes_on) {
+            Some(run) if is_digit == run.ends_with(|it: char| it.is_ascii_digit()) => {
+                if is_digit || letter.is_ascii_alphabetic() || letter == '+' {
+                    run.push(letter);
+                    continue;
+                }
+            }
+            _ => {}
+        }
+        goes_on = is_digit || letter.is_ascii_alphabetic();
+        if goes_on {
+            found.push(letter.to_string());
+        } else if is_han(letter) {
+            found.push(digit(letter).map_or_else(|| letter.to_string(), str::to_owned));
+        }
+    }
+    found
+}
+
+fn digit(character: char) -> Option<&'static str> {
+    const DIGITS: [(&str, &str); 10] = [
+        ("一", "1"),
+        ("二两俩", "2"),
+        ("三", "3"),
+        ("四", "4"),
+        ("五", "5"),
+        ("六", "6"),
+        ("七", "7"),
+        ("八", "8"),
+        ("九", "9"),
+        ("十", "10"),
+    ];
+    DIGITS.iter().find(|(characters, _)| characters.contains(character)).map(|(_, it)| *it)
+}
+
+/// A column as a text can name it.
+#[derive(Clone, Debug)]
+struct ColumnName {
+    /// As it is in the rows.
+    name: String,
+    /// In simplified characters, with its unit.
+    simplified: String,
+    /// Without its unit.
+    tokens: Vec<String>,
+}
+
+/// The rows and columns of a table as Chinese texts name them.
+#[derive(Clone, Debug, Default)]
+pub(in super::super) struct ChineseNames {
+    names: Vec<Vec<String>>,
+    /// The ids that are codes, in lower case, with their rows.
+    ids: Vec<(String, usize)>,
+    /// Maps two tokens that follow each other to the rows whose names have them.
+    pairs: FxHashMap<[String; 2], Vec<usize>>,
+    columns: Vec<ColumnName>,
+}
+
+/// A row that a text names, with the places of the tokens that do.
+struct Named {
+    row: usize,
+    is_whole: bool,
+    used: Vec<usize>,
+}
+
+/// What a text asks for: a row, a column by its place, and how certain that is.
+#[derive(Clone, Copy)]
+struct Found {
+    row: usize,
+    column: usize,
+    unexplained: usize,
+    at: Where,
+    precision: f64,
+}
+
+/// The places of tokens of a text and of a name that are alike.
+#[derive(Default)]
+struct Alike {
+    of_text: Vec<usize>,
+    of_name: Vec<usize>,
+    /// The runs, by their places in the name.
+    runs: Vec<Range<usize>>,
+}
+
+/// Returns the share of such cells that were right, of the turns of nine companies on which the
+/// words were chosen (docs/measurements/decision.md); `None` if too few were.
+fn precision(at: Where, is_whole: bool, unexplained: usize) -> Option<f64> {
+    match (at, is_whole, unexplained) {
+        (Where::Here, true, 0) => Some(0.95),
+        (Where::Here, false, 0) | (Where::ColumnBefore, _, 0) => Some(0.9),
+        (Where::Here, true, 1) | (Where::RowBefore, true, 0) => Some(0.88),
+        (Where::Here, false, 1) => Some(0.83),
+        (Where::ColumnBefore, _, 1) => Some(0.8),
+        (Where::Here, false, 2) => Some(0.72),
+        _ => None,
+    }
+}
+
+/// Returns the longest run that a text and a name have in common: where it begins in both, and its
+/// length.
+fn longest_run(
+    text: &[String],
+    name: &[String],
+    is_free: impl Fn(usize, usize) -> bool,
+) -> Option<(usize, usize, usize)> {
+    let mut best: Option<(usize, usize, usize)> = None;
+    for begin in 0..text.len() {
+        for of_name in 0..name.len() {
+            let pairs = text[begin..].iter().zip(&name[of_name..]).enumerate();
+            let run = pairs
+                .take_while(|(at, (a, b))| a == b && is_free(begin + at, of_name + at))
+                .count();
+            if run > best.map_or(0, |(.., run)| run) {
+                best = Some((begin, of_name, run));
+            }
+        }
+    }
+    best
+}
+
+/// Matches a name with a text, the longest runs first: of two tokens and more, and then of single
+/// numbers or Latin words.
+fn alike(text: &[String], name: &[String]) -> Alike {
+    let mut found = Alike::default();
+    loop {
+        let is_free = |of_text: usize, of_name: usize| {
+            !found.of_text.contains(&of_text) && !found.of_name.contains(&of_name)
+        };
+        let Some((begin, of_name, run)) = longest_run(text, name, is_free) else { break };
+        if run < 2 && (found.of_text.is_empty() || !name[of_name].is_ascii()) {
+            break;
+        }
+        found.of_text.extend(begin..begin + run);
+        found.of_name.extend(of_name..of_name + run);
+        found.runs.push(of_name..of_name + run);
+    }
+    found
+}
+
+fn place(
+    text: &[String],
+    phrase: &[String],
+    is_free: impl Fn(usize) -> bool,
+) -> Option<Vec<usize>> {
+    let mut begins = 0..(text.len() + 1).saturating_sub(phrase.len());
+    let begin = begins.find(|begin| {
+        let end = begin + phrase.len();
+        text[*begin..end] == *phrase && (*begin..end).all(&is_free)
+    })?;
+    Some((begin..begin + phrase.len()).collect())
+}
+
+impl ChineseNames {
+    /// Returns nothing for a table without names in Chinese.
+    pub(in super::super) fn of(rows: &[Row], columns: &Columns) -> Self {
+        let mut found = Self::default();
+        if !rows.iter().any(|row| subject(&row.columns).is_some_and(|it| has_han(&it.value))) {
+            return found;
+        }
+        for (at, row) in rows.iter().enumerate() {
+            let (id, name) = (row.columns.first(), subject(&row.columns));
+            let id = id.filter(|id| Some(&id.name) != name.map(|it| &it.name));
+            found
+                .ids
+                .extend(id.filter(|id| is_code(&id.value)).map(|it| (it.value.to_lowercase(), at)));
+            let name = tokens(name.map_or("", |it| &it.value));
+            for pair in name.windows(2) {
+                let rows = found.pairs.entry([pair[0].clone(), pair[1].clone()]).or_default();
+                if rows.last() != Some(&at) {
+                    rows.push(at);
+                }
+            }
+            found.names.push(name);
+        }
+        let id = rows.first().and_then(|row| row.columns.first()).map(|it| &it.name);
+        let columns = columns.columns.iter().map(|it| &it.name).filter(|it| Some(*it) != id);
+        found.columns = columns
+            .map(|name| {
+                let simplified = simplified_text(name).into_owned();
+                let tokens = tokens(simplified.split(' ').next().unwrap_or_default());
+                ColumnName { name: name.clone(), simplified, tokens }
+            })
+            .collect();
+        found
+    }
+
+    /// Finds the cell that an utterance asks for, with the place of its row. `earlier` are the
+    /// texts before it, the latest first.
+    pub(in super::super) fn asked(
+        &self,
+        utterance: &str,
+        earlier: &[&str],
+        rows: &[Row],
+    ) -> Option<(usize, CellsAsked)> {
+        if self.names.is_empty() || tokens(utterance).len() > MOST_CHARACTERS {
+            return None;
+        }
+        let whole = self.found(utterance, earlier, rows);
+        let is_sure = whole.is_some_and(|it| it.unexplained == 0);
+        let part = if is_sure { None } else { self.of_clause(utterance, rows) };
+        let (found, rest) = part.or(whole.map(|it| (it, None)))?;
+        let precision = Score::new(found.precision);
+        let columns = vec![self.columns[found.column].name.clone()];
+        Some((found.row, CellsAsked { columns, precision, rest }))
+    }
+
+    /// Finds the cell that one clause or two of an utterance ask for, with what else is asked.
+    fn of_clause(&self, utterance: &str, rows: &[Row]) -> Option<(Found, Option<String>)> {
+        let mut begins = vec![0];
+        begins.extend(clause_ends(utterance).into_iter().map(|(_, next)| next));
+        begins.push(utterance.len());
+        begins.dedup();
+        let clauses = begins.len() - 1;
+        if !(2..=MOST_CLAUSES).contains(&clauses) {
+            return None;
+        }
+        for length in 1..=2 {
+            let parts = (0..=clauses - length).map(|at| (begins[at], begins[at + length]));
+            let found = parts.filter_map(|(begin, end)| {
+                let found = self.found(&utterance[begin..end], &[], rows)?;
+                (found.at == Where::Here).then_some((found, begin, end))
+            });
+            if let Some((found, begin, end)) = found.min_by_key(|(it, ..)| it.unexplained) {
+                let sides = [&utterance[end..], &utterance[..begin]];
+                let rest = sides.into_iter().map(str::trim).find(|it| asks(it));
+                return Some((found, rest.map(str::to_owned)));
+            }
+        }
+        None
+    }
+
+    /// Finds the cell that a text asks for as a whole.
+    fn found(&self, text: &str, earlier: &[&str], rows: &[Row]) -> Option<Found> {
+        let text_tokens = tokens(text);
+        let mut before = earlier.iter().map(|it| (*it, tokens(it)));
+        let (row, is_whole, column, used, at) = match self.named(text, &text_tokens) {
+            Some(named) => match self.column(&text_tokens, &named, rows) {
+                (Some(column), used) => {
+                    let used = [named.used, used].concat();
+                    (named.row, named.is_whole, column, used, Where::Here)
+                }
+                (None, asked) if asked.is_empty() => {
+                    let column = before.find_map(|(it, tokens)| {
+                        let of_before = self.named(it, &tokens)?;
+                        self.column(&tokens, &Named { row: named.row, ..of_before }, rows).0
+                    })?;
+                    (named.row, named.is_whole, column, named.used, Where::ColumnBefore)
+                }
+                _ => return None,
+            },
+            None => {
+                let row = before
+                    .find_map(|(it, tokens)| self.named(it, &tokens).filter(|it| it.is_whole))?;
+                let row = Named { used: Vec::new(), ..row };
+                let (column, used) = self.column(&text_tokens, &row, rows);
+                (row.row, true, column?, used, Where::RowBefore)
+            }
+        };
+        let unexplained = unexplained(&text_tokens, &used)?;
+        let precision = precision(at, is_whole, unexplained)?;
+        Some(Found { row, column, unexplained, at, precision })
+    }
+
+    /// Returns the row that a text names, if it is one.
+    fn named(&self, text: &str, tokens: &[String]) -> Option<Named> {
+        let lower = text.to_lowercase();
+        let is_code = |it: char| it.is_ascii_alphanumeric();
+        let by_id = self.ids.iter().find(|(id, _)| {
+            let mut places = lower.match_indices(&**id);
+            places.any(|(at, _)| {
+                !lower[..at].ends_with(is_code) && !lower[at + id.len()..].starts_with(is_code)
+            })
+        });
+        if let Some((id, row)) = by_id {
+            let used = place(tokens, &self::tokens(id), |_| true).unwrap_or_default();
+            return Some(Named { row: *row, is_whole: true, used });
+        }
+        let of_columns = self.of_columns(tokens);
+        let mut rows: BTreeSet<usize> = BTreeSet::new();
+        for pair in tokens.windows(2) {
+            let of_pair = self.pairs.get(&[pair[0].clone(), pair[1].clone()]);
+            rows.extend(of_pair.filter(|it| it.len() <= MOST_ROWS_OF_WORD).into_iter().flatten());
+        }
+        // Each row with what names it; the whole ones also with how many tokens of the name are missing.
+        let (mut whole, mut partial) = (Vec::new(), Vec::new());
+        for row in rows {
+            let name = &self.names[row];
+            let found = alike(tokens, name);
+            let own = self.own(name);
+            let needed = if own.is_empty() { (0..name.len()).collect() } else { own.clone() };
+            if needed.iter().all(|it| found.of_name.contains(it)) {
+                whole.push((found.of_text, name.len() - found.of_name.len(), row));
+            } else if own.iter().any(|it| found.of_name.contains(it)) {
+                partial.push((found, row));
+            }
+        }
+        let is_beside = |of: &[usize], used: &[usize]| {
+            of.iter().any(|at| !used.contains(at) && !of_columns.contains(at))
+        };
+        whole.sort_by_key(|(used, missing, _)| (Reverse(used.len()), *missing));
+        if let Some((used, missing, row)) = whole.first() {
+            let is_rival = |(of, lacking, _): &(Vec<usize>, usize, usize)| {
+                is_beside(of, used) || (of.len(), lacking) == (used.len(), missing)
+            };
+            // Another row may be named by a part of its name.
+            let is_named = |(of, row): &(Alike, usize)| {
+                is_beside(&of.of_text, used) && self.is_distinct(of, *row)
+            };
+            let is_one = !whole[1..].iter().any(is_rival) && !partial.iter().any(is_named);
+            return is_one.then(|| Named { row: *row, is_whole: true, used: used.clone() });
+        }
+        partial.sort_by_key(|(found, _)| Reverse(found.of_text.len()));
+        let (found, row) = partial.first()?;
+        let own = |of: &Alike| of.of_text.iter().filter(|at| !of_columns.contains(at)).count();
+        let is_rival = |(of, _): &(Alike, usize)| {
+            is_beside(&of.of_text, &found.of_text) || own(of) == own(found)
+        };
+        let is_one =
+            own(found) > 0 && !partial[1..].iter().any(is_rival) && self.is_distinct(found, *row);
+        is_one.then(|| Named { row: *row, is_whole: false, used: found.of_text.clone() })
+    }
+
+    fn rows_of(&self, pair: &[String]) -> usize {
+        let pair = [pair[0].clone(), pair[1].clone()];
+        self.pairs.get(&pair).map_or(0, Vec::len)
+    }
+
+    /// Returns the places of a name that no pair covers which many names share.
+    fn own(&self, name: &[String]) -> Vec<usize> {
+        let is_shared =
+            |at: usize| name.get(at..at + 2).is_some_and(|pair| self.rows_of(pair) >= SHARED);
+        let is_own =
+            |at: &usize| !is_shared(*at) && at.checked_sub(1).is_none_or(|it| !is_shared(it));
+        (0..name.len()).filter(is_own).collect()
+    }
+
+    /// Whether a pair that was found is in no other name.
+    fn is_distinct(&self, found: &Alike, row: usize) -> bool {
+        let name = &self.names[row];
+        let mut pairs = found.runs.iter().flat_map(|run| name[run.clone()].windows(2));
+        pairs.any(|pair| self.rows_of(pair) == 1)
+    }
+
+    /// Returns the places of a text that name or ask for columns.
+    fn of_columns(&self, text: &[String]) -> BTreeSet<usize> {
+        let mut found = BTreeSet::new();
+        for column in &self.columns {
+            for begin in 0..text.len() {
+                for of_name in 0..column.tokens.len() {
+                    let pairs = text[begin..].iter().zip(&column.tokens[of_name..]);
+                    let run = pairs.take_while(|(a, b)| a == b).count();
+                    if run >= 2 {
+                        found.extend(begin..begin + run);
+                    }
+                }
+            }
+        }
+        for phrase in KNOWN.asks.iter().filter(|it| it.tokens.len() >= 2) {
+            for begin in 0..text.len() {
+                if text[begin..].starts_with(&phrase.tokens) {
+                    found.extend(begin..begin + phrase.tokens.len());
+                }
+            }
+        }
+        found
+    }
+
+    /// Returns the place of the column of a row that a text asks about, if it is one, and the places
+    /// of the tokens that ask.
+    fn column(&self, text: &[String], row: &Named, rows: &[Row]) -> (Option<usize>, Vec<usize>) {
+        let has = |column: &usize| {
+            let name = &self.columns[*column].name;
+            rows[row.row].columns.iter().any(|it| it.name == *name)
+        };
+        let mut scores: Vec<(f64, Vec<usize>)> = vec![(0.0, Vec::new()); self.columns.len()];
+        for column in (0..self.columns.len()).filter(has) {
+            let name = &self.columns[column].tokens;
+            let run = longest_run(text, name, |at, _| !row.used.contains(&at));
+            if let Some((begin, _, run)) = run.filter(|(.., run)| *run >= 2) {
+                scores[column].0 = 0.5 + 0.5 * run as f64 / name.len() as f64;
+                scores[column].1.extend(begin..begin + run);
+            }
+        }
+        let mut taken: Vec<usize> = Vec::new();
+        for phrase in &KNOWN.asks {
+            let is_free = |at: usize| !taken.contains(&at) && !row.used.contains(&at);
+            let Some(places) = place(text, &phrase.tokens, is_free) else { continue };
+            taken.extend(&places);
+            let is_named = || self.columns.iter().any(|it| it.simplified.contains(&phrase.text));
+            if phrase.columns.is_empty() && !is_named() {
+                return (None, taken);
+            }
+            let with = |words: &String| {
+                let holds = |at: &usize| has(at) && self.columns[*at].simplified.contains(words);
+                Some((0..self.columns.len()).filter(holds).collect::<Vec<_>>())
+                    .filter(|it| !it.is_empty())
+            };
+            for column in phrase.columns.iter().find_map(with).unwrap_or_default() {
+                let (score, used) = &mut scores[column];
+                let is_counted = places.iter().any(|at| used.contains(at));
+                // Of two columns that have the words, the one that the phrase asks for.
+                *score += if is_counted { 0.05 } else { phrase.weight };
+                used.extend(&places);
+            }
+        }
+        let most = scores.iter().map(|(score, _)| *score).fold(0.0, f64::max);
+        let best: Vec<usize> = (0..scores.len()).filter(|it| scores[*it].0 == most).collect();
+        match best[..] {
+            [only] if most > 0.0 => (Some(only), std::mem::take(&mut scores[only].1)),
+            _ => (None, taken),
+        }
+    }
+}
+
+/// Counts the words that neither mean nothing nor are used, two characters a word. Returns `None` if
+/// one of them is what is asked for: "多少盐".
+fn unexplained(text: &[String], used: &[usize]) -> Option<usize> {
+    let mut is_open: Vec<bool> = (0..text.len()).map(|at| !used.contains(&at)).collect();
+    for said in &KNOWN.said {
+        for begin in 0..(text.len() + 1).saturating_sub(said.len()) {
+            let places = begin..begin + said.len();
+            if text[places.clone()] == **said && is_open[places.clone()].iter().all(|it| *it) {
+                is_open[places].fill(false);
+            }
+        }
+    }
+    let before = |at: usize, back: usize| at.checked_sub(back).map_or("", |it| &*text[it]);
+    let is_asked = |at: usize| {
+        matches!(before(at, 1), "几" | "少" | "哪" | "啥")
+            || (before(at, 2), before(at, 1)) == ("什", "么")
+    };
+    if (0..text.len()).any(|at| is_open[at] && is_asked(at)) {
+        return None;
+    }
+    let runs = is_open.split(|it| !it);
+    Some(runs.map(|run| run.len().div_ceil(2)).sum())
+}

@@ -7,13 +7,12 @@ import re
 from pathlib import Path
 
 import torch
-from safetensors.torch import load_file
 from torch import Tensor
 
 from .bi_encoder import queries, text_vectors
 from .companies import Company, Turn, answers, companies
-from .network import Bert, Words
-from .reader import Near, Reader, Texts
+from .reader import Near
+from .shipped import Shipped, shipped
 
 # The engine's defaults: sections to read, sentences to say, and the largest logit distance from the best sentence.
 READ, SAID, BESIDE = 4, 3, 1.5
@@ -24,6 +23,9 @@ MOST_WORDS = 25
 HAN = re.compile("[\u3007\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U000323af]")
 # The weight of the squared factors of all features but the first in the fit.
 SHRINKAGE = 0.003
+# The tried cosines from which a phrasing counts, and the tried factors of what is above.
+LEAST_TAUGHT = [0.1, 0.15, 0.2, 0.25, 0.3, 0.35, 0.4, 0.45, 0.5, 0.6, 0.7]
+TAUGHT = [0, 2, 3, 4, 5, 6, 7, 8, 9, 10, 12, 16, 24]
 JUDGED = ("document", "table", "multi", "unanswerable", "out_of_domain")
 
 
@@ -82,13 +84,12 @@ class Read:
 
 
 @torch.no_grad()
-def read(
-    folder: Path, language: str, words: Words, bert: Bert, reader: Reader, texts: Texts
-) -> tuple[list[Read], list[Read]]:
+def read(folder: Path, by: Shipped) -> tuple[list[Read], list[Read]]:
     """Reads the turns of all companies of a language without phrasings and with them."""
+    words, bert, reader, texts = by.words, by.bert, by.reader, by.texts
     plain, taught = [], []
     for company in companies(folder):
-        if company.language != language or not company.turns:
+        if company.language != by.language or not company.turns:
             continue
         places = [section.place for section in company.sections]
         near = Near(bert, words, company)
@@ -187,24 +188,16 @@ def curve(said: list[tuple[float, bool]], turns: list[Read]) -> dict:
 
 def main():
     parser = argparse.ArgumentParser(prog="python -m answers.calibration", description=__doc__)
-    parser.add_argument("--model", type=Path, required=True, help="the folder of the bi-encoder")
-    parser.add_argument("--reader", type=Path, required=True, help="the file that the reader was trained into")
+    parser.add_argument("--reader", type=Path, required=True, help="reader-en.safetensors.zst, or the one of another language")
     parser.add_argument("--companies", type=Path, required=True, help="companies with phrasings, not trained on")
-    parser.add_argument("--language", default="en")
     parser.add_argument("--out", type=Path, required=True)
     args = parser.parse_args()
-    words, bert = Words(args.model), Bert.pretrained(args.model).eval()
-    layers = load_file(args.reader)
-    own = 1 + max(int(name.split(".")[1]) for name in layers if name.startswith("upper."))
-    reader = Reader(bert, own)
-    reader.load_state_dict(layers)
-    plain, taught = read(args.companies, args.language, words, bert, reader, Texts(bert, words, own))
+    plain, taught = read(args.companies, shipped(args.reader))
     none = {"least_taught": 1.0, "taught": 0.0}
     chosen = fitted(plain, {"slope": 1.0, "offset": 0.0}, none)
     with torch.no_grad():
-        levels = [0.6, 0.65, 0.7, 0.75, 0.8, 0.85]
         loss = lambda of: sum(turn.loss(of).item() for turn in taught)
-        tried = [{**chosen, "least_taught": least, "taught": slope} for least in levels for slope in (0, 2, 4, 8, 12, 16, 24, 32)]
+        tried = [{**chosen, "least_taught": least, "taught": slope} for least in LEAST_TAUGHT for slope in TAUGHT]
         chosen = min(tried, key=loss)
         turns = plain + taught
         features = torch.tensor([it.features(chosen) for it in turns], dtype=torch.float64)

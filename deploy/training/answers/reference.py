@@ -6,14 +6,11 @@ import json
 from pathlib import Path
 
 import torch
-import zstandard
-from safetensors.torch import load, save_file
-from tokenizers import Tokenizer
 
 from .bi_encoder import text_vectors
 from .companies import Company, Section, Turn
-from .network import Bert, Words, layer_names
-from .reader import Near, Reader, Texts
+from .reader import Near
+from .shipped import shipped
 
 TURNS = {
     "en": [
@@ -43,46 +40,14 @@ SECTIONS = {
 }
 
 
-def unpacked(path: Path) -> tuple[dict, dict]:
-    """Returns the card and the tensors of a shipped file."""
-    made = zstandard.decompress(path.read_bytes())
-    length = int.from_bytes(made[:8], "little")
-    card = json.loads(json.loads(made[8 : 8 + length])["__metadata__"]["turnstream"])
-    tensors = load(made)
-    for name in [it for it in tensors if it.endswith(".scale")]:
-        of = name.removesuffix(".scale")
-        tensors[of] = tensors[of].float() * tensors.pop(name)[:, None]
-    return card, tensors
-
-
-def joined(reading: dict, own: int) -> dict:
-    """Returns the reader's layers and score by their names in training, where query, key and value are one."""
-    made = {name: reading[name] for name in ("score.weight", "score.bias", "roles.weight", "nearness")}
-    for at in range(own):
-        for mine, theirs in layer_names(f"upper.{at}", f"reading.{at}"):
-            three = [theirs.replace("qkv", f"attention.self.{part}") for part in ("query", "key", "value")]
-            made[mine] = torch.cat([reading[name] for name in three]) if ".qkv." in theirs else reading[theirs]
-    return made
-
-
 def main():
     parser = argparse.ArgumentParser(prog="python -m answers.reference", description=__doc__)
     parser.add_argument("--reader", type=Path, required=True, help="reader-en.safetensors.zst, or the one of another language")
-    parser.add_argument("--folder", type=Path, required=True, help="a folder to unpack it into")
     parser.add_argument("--out", type=Path, required=True, help="the fixture")
     args = parser.parse_args()
-    args.folder.mkdir(exist_ok=True)
-    card, tensors = unpacked(args.reader)
-    (args.folder / "tokenizer.json").write_text(json.dumps(card["tokenizer"]))
-    reading = {name: tensors.pop(name) for name in list(tensors) if name.startswith(("score.", "roles.", "nearness", "reading."))}
-    weight, bias = tensors.pop("intents.weight"), tensors.pop("intents.bias")
-    save_file(tensors, args.folder / "model.safetensors")
-    words, bert = Words(args.folder), Bert.pretrained(args.folder).eval()
-    own = 1 + max(int(name.split(".")[1]) for name in reading if name.startswith("reading."))
-    reader = Reader(bert, own)
-    reader.load_state_dict(joined(reading, own))
-    texts, made = Texts(bert, words, own), []
-    language = args.reader.name.split(".")[0].removeprefix("reader-")
+    it = shipped(args.reader)
+    words, bert, reader, texts, (weight, bias), language = it.words, it.bert, it.reader, it.texts, it.intents, it.language
+    made = []
     calibration = json.loads(args.reader.with_name(f"calibration-{language}.json").read_text())
     sections = SECTIONS[language]
     slope, offset = calibration["slope"], calibration["offset"]

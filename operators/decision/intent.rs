@@ -95,6 +95,8 @@ mod tests {
             ("怎么跟踪我的包裹，你们同事说有什么破损可以退", None),
             ("我没有意识到要杀菌，能一起火锅吗", None),
             ("客服小姐姐真耐心，这不是骗人的吧", None),
+            ("换块屏得大出血吧", None),
+            ("她生完突然大出血，怎么办", Some(HandOffReason::Safety)),
             ("This is the third time it broke!", Some(HandOffReason::Complaint)),
             ("There is a gas leak, I want to speak to a human", Some(HandOffReason::Safety)),
             ("Do you sell gas cookers?", None),

@@ -176,13 +176,6 @@ impl ResponseDecision {
         })
     }
 
-    /// Answers a row operation that the turn asks for.
-    fn of_asked_rows(&self, turn: &TurnInFlight) -> Option<DecidedResponse> {
-        let (answers, said) = choice::asked_rows(&turn.evidence, turn.context.lexicon())?;
-        let decided = ActionDecision { said: Some(said), ..ActionDecision::to(Action::Answer) };
-        Some(DecidedResponse { decided: Some(decided), answers })
-    }
-
     /// Declines because no table has a row with an id that the turn names.
     fn of_missing_row(&self, turn: &TurnInFlight) -> Option<DecidedResponse> {
         let id = missing_id(&self.tables, turn.context.query())?;
@@ -198,8 +191,7 @@ impl ResponseDecision {
         if intent::is_small_talk(turn.context.query(), None) {
             return DecidedResponse::of(ActionDecision::to(Action::Social));
         }
-        let asked = self.of_asked_rows(turn).or_else(|| self.of_asked_cells(turn, None));
-        if let Some(verdict) = asked.or_else(|| self.of_missing_row(turn)) {
+        if let Some(verdict) = self.by_table(turn, None).or_else(|| self.of_missing_row(turn)) {
             return verdict;
         }
         let best = self.read_evidence(turn, is_text, 1).into_iter().next();
@@ -270,18 +262,19 @@ impl Decide for ResponseDecision {
             let verdict = self.taught(turn).unwrap_or_else(|| self.by_words(turn));
             return Ok(Step::decided(verdict));
         }
-        let cells = choice::asked_cells(&turn.evidence, self.config.min_precision);
-        let rest = cells.and_then(|(_, cells)| cells.rest.as_ref());
-        let by_names = if cells.is_some() && rest.is_none() {
-            self.of_asked_cells(turn, None)
-        } else {
-            self.of_asked_rows(turn).or_else(|| self.of_missing_row(turn))
+        let (min_precision, lexicon) = (self.config.min_precision, turn.context.lexicon());
+        let of_table = choice::of_table(&turn.evidence, min_precision, lexicon);
+        let rest = of_table.as_ref().and_then(|it| it.rest);
+        let by_names = match &of_table {
+            Some(_) if rest.is_some() => None,
+            Some(_) => self.by_table(turn, None),
+            None => self.of_missing_row(turn),
         };
         if let Some(by_names) = by_names {
             let verdict = self.handed_over(turn, None).or_else(|| self.taught(turn));
             return Ok(Step::decided(verdict.unwrap_or(by_names)));
         }
-        Ok(Step::ask(self.requests(turn, rest.map(String::as_str))))
+        Ok(Step::ask(self.requests(turn, rest)))
     }
 
     fn read(

@@ -50,6 +50,19 @@ pub(crate) fn questions(utterance: &str) -> Vec<&str> {
     found
 }
 
+/// Returns the two questions that an utterance is made of, if it is made of two: in Chinese two clauses
+/// that ask.
+pub(crate) fn two_questions(utterance: &str) -> Option<[&str; 2]> {
+    if !is_chinese(utterance) {
+        return questions(utterance).try_into().ok().filter(|[_, second]: &[&str; 2]| asks(second));
+    }
+    let is_inside = |end: &usize| *end < utterance.trim_end().len();
+    let ends: Vec<usize> = clause_ends(utterance).into_iter().map(|(end, _)| end).collect();
+    let [end] = ends.into_iter().filter(is_inside).collect::<Vec<_>>()[..] else { return None };
+    let two = [utterance[..end].trim(), utterance[end..].trim()];
+    two.iter().all(|it| asks(it)).then_some(two)
+}
+
 /// Returns a part of an utterance without what joins it to the part before.
 pub(crate) fn part(text: &str) -> &str {
     text.trim().trim_start_matches("and ")

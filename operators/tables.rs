@@ -16,6 +16,7 @@ use turnstream_ports::script::{has_han, is_chinese};
 use turnstream_schemas::{CellsAsked, Column, RowsAsked, SourceName};
 
 use crate::bm25::{Bag, Statistics};
+use crate::questions::two_questions;
 
 mod cells;
 mod codes;
@@ -168,8 +169,18 @@ impl Table {
     /// cheapest, with the places of the rows that answer it, the best first. `None` if it does not certainly
     /// ask for one.
     pub fn asked(&self, utterance: &str) -> Option<(Vec<u32>, RowsAsked)> {
-        let (rows, asked) = operations::asked(utterance, &self.columns)?;
+        let (rows, asked) =
+            operations::asked(utterance, &self.columns).or_else(|| self.asked_beside(utterance))?;
         Some((rows.into_iter().filter_map(|row| u32::try_from(row).ok()).collect(), asked))
+    }
+
+    /// Returns the row operation that one of two questions asks for.
+    fn asked_beside(&self, utterance: &str) -> Option<(Vec<usize>, RowsAsked)> {
+        let [first, second] = two_questions(utterance)?;
+        [(first, second), (second, first)].into_iter().find_map(|(part, rest)| {
+            let (rows, asked) = operations::asked(part, &self.columns)?;
+            Some((rows, RowsAsked { rest: Some(rest.to_owned()), ..asked }))
+        })
     }
 
     /// Returns the cells that an utterance in English or Chinese asks for by name, with the place of

@@ -119,6 +119,9 @@ pub struct RowsAsked {
     /// The name of the column that it uses, in words; absent where rows are listed or counted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub column: Option<String>,
+    /// The part of the utterance that asks for something else; absent if there is none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rest: Option<String>,
 }
 
 /// An operation on several rows of a table, which answers a turn.

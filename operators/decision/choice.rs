@@ -4,7 +4,7 @@ use turnstream_knowledge::language::Lexicon;
 use turnstream_knowledge::phrasings::NearestPhrasings;
 use turnstream_knowledge::sentences::sentences;
 use turnstream_ports::model::reader::{Reading, Section};
-use turnstream_schemas::{CellsAsked, Column, Evidence, TableRow};
+use turnstream_schemas::{CellsAsked, Column, Evidence, Score, TableRow};
 
 use crate::tables::{self, subject};
 
@@ -114,22 +114,40 @@ pub(super) fn choose(
     Some(Choice { place, sentences, rivals, is_taught: lesson.is_some() })
 }
 
-/// Returns the places of the rows that answer a row operation of the turn, and what to say of them.
-/// Returns `None` if the turn asks for none, or there is nothing to say.
-pub(super) fn asked_rows(evidence: &[Evidence], lexicon: &Lexicon) -> Option<(Vec<usize>, String)> {
+/// What a table answers by itself, without the reader.
+pub(super) struct OfTable<'t> {
+    /// The places of the rows.
+    pub(super) places: Vec<usize>,
+    pub(super) said: String,
+    /// The share of such answers that were right on development data, where it was measured.
+    pub(super) precision: Option<Score>,
+    /// What else the turn asks.
+    pub(super) rest: Option<&'t str>,
+}
+
+/// Returns what to say of the rows that answer a row operation of the turn, or else of the cells that
+/// it asks for by name, if at least this share of such cells was right on development data.
+pub(super) fn of_table<'t>(
+    evidence: &'t [Evidence],
+    min_precision: f64,
+    lexicon: &Lexicon,
+) -> Option<OfTable<'t>> {
     let answering = |at: &usize| evidence[*at].row.as_ref().is_some_and(|row| row.asked.is_some());
     let places: Vec<usize> = (0..evidence.len()).filter(answering).collect();
     let rows: Vec<&TableRow> = places.iter().filter_map(|at| evidence[*at].row.as_ref()).collect();
-    let asked = rows.first()?.asked.as_ref()?;
-    Some((places, tables::said_of_all(&rows, asked, lexicon)?))
+    if let Some(asked) = rows.first().and_then(|row| row.asked.as_ref()) {
+        let said = tables::said_of_all(&rows, asked, lexicon)?;
+        return Some(OfTable { places, said, precision: None, rest: asked.rest.as_deref() });
+    }
+    let (place, cells) = asked_cells(evidence, min_precision)?;
+    let said = said_of_cells(&evidence[place], cells, lexicon)?;
+    let (precision, rest) = (Some(cells.precision), cells.rest.as_deref());
+    Some(OfTable { places: vec![place], said, precision, rest })
 }
 
 /// Returns the cells that the turn asks for by name, with the place of their row, if at least this
 /// share of such cells was right on development data.
-pub(super) fn asked_cells(
-    evidence: &[Evidence],
-    min_precision: f64,
-) -> Option<(usize, &CellsAsked)> {
+fn asked_cells(evidence: &[Evidence], min_precision: f64) -> Option<(usize, &CellsAsked)> {
     evidence.iter().enumerate().find_map(|(at, it)| {
         let cells = it.row.as_ref()?.cells.as_ref()?;
         (cells.precision.get() >= min_precision).then_some((at, cells))
@@ -137,11 +155,7 @@ pub(super) fn asked_cells(
 }
 
 /// Returns what to say of the cells of a row; `None` if it has none of them.
-pub(super) fn said_of_cells(
-    evidence: &Evidence,
-    cells: &CellsAsked,
-    lexicon: &Lexicon,
-) -> Option<String> {
+fn said_of_cells(evidence: &Evidence, cells: &CellsAsked, lexicon: &Lexicon) -> Option<String> {
     let row = evidence.row.as_ref()?;
     let column = |name: &String| row.columns.iter().find(|it| it.name == *name);
     let columns: Vec<&Column> = cells.columns.iter().filter_map(column).collect();

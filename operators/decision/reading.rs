@@ -1,10 +1,11 @@
 //! Decides by the reader: what it is asked about a turn, and what the response does by its readings.
 
+use turnstream_knowledge::language::Lexicon;
 use turnstream_knowledge::phrasings::NearestPhrasings;
 use turnstream_ports::model::reader::{Question, ReadRequest, Reading};
 use turnstream_schemas::{Action, Evidence, Score};
 
-use super::choice::{self, Choice};
+use super::choice::{self, Choice, OfTable};
 use super::{DecidedResponse, ResponseDecision, intent};
 use crate::flow::{ActionDecision, TurnInFlight};
 use crate::questions::questions;
@@ -25,12 +26,12 @@ impl ResponseDecision {
         found
     }
 
-    /// Returns what the reader is asked about a turn: the rest of it, beside the cells that answer the
+    /// Returns what the reader is asked about a turn: the rest of it, beside what a table answers of the
     /// other part; else the whole utterance, and then each of several questions.
     pub(super) fn requests(&self, turn: &TurnInFlight, rest: Option<&str>) -> Vec<ReadRequest> {
         let whole = turn.context.question(&self.empty_responses);
         if let Some(rest) = rest {
-            // The part that the cells answer comes before, as what "it" may mean.
+            // The part that the table answers comes before, as what "it" may mean.
             let before = whole.utterance.replacen(rest, "", 1);
             let question =
                 Question { utterance: rest.to_owned(), user_before: Some(before), ..whole };
@@ -74,7 +75,7 @@ impl ResponseDecision {
         if let Some(verdict) = self.taught(turn) {
             return verdict;
         }
-        if let Some(verdict) = self.of_asked_cells(turn, Some(reading)) {
+        if let Some(verdict) = self.by_table(turn, Some(reading)) {
             return verdict;
         }
         let answers = f64::from(reading.precision) >= self.config.min_precision;
@@ -168,23 +169,17 @@ impl ResponseDecision {
         Some((DecidedResponse { decided: Some(decided), answers }, is_whole))
     }
 
-    /// Answers with the cells that the turn asks for by name, and with what the reader found for the
-    /// rest of the turn.
-    pub(super) fn of_asked_cells(
+    /// Answers with the rows or cells that the turn asks a table for, and with what the reader found for
+    /// the rest of the turn.
+    pub(super) fn by_table(
         &self,
         turn: &TurnInFlight,
         reading: Option<&Reading>,
     ) -> Option<DecidedResponse> {
         let (min_precision, lexicon) = (self.config.min_precision, turn.context.lexicon());
-        let (place, cells) = choice::asked_cells(&turn.evidence, min_precision)?;
-        let said = choice::said_of_cells(&turn.evidence[place], cells, lexicon)?;
-        let mut decided = ActionDecision {
-            precision: Some(cells.precision),
-            said: Some(said.clone()),
-            ..ActionDecision::to(Action::Answer)
-        };
-        let mut answers = vec![place];
-        if let Some(rest) = &cells.rest {
+        let OfTable { places: mut answers, mut said, precision, rest } =
+            choice::of_table(&turn.evidence, min_precision, lexicon)?;
+        if let Some(rest) = rest {
             let reading = reading.filter(|it| f64::from(it.precision) >= min_precision);
             let most = self.config.max_sentences as usize;
             let found = reading.and_then(|it| {
@@ -195,8 +190,11 @@ impl ResponseDecision {
             });
             answers.extend(found.iter().map(|(place, _)| *place));
             let beside = found.map_or_else(|| self.texts(turn).rest.clone(), |(_, said)| said);
-            decided.said = Some(format!("{said} {beside}"));
+            let is_chinese = lexicon.language() == Lexicon::chinese().language();
+            said = [&*said, &*beside].join(if is_chinese { "" } else { " " });
         }
+        let decided =
+            ActionDecision { precision, said: Some(said), ..ActionDecision::to(Action::Answer) };
         Some(DecidedResponse { decided: Some(decided), answers })
     }
 }

@@ -208,14 +208,41 @@ fn what_staff_taught_of_this_very_question_is_said() {
     }
 }
 
+fn cheapest(row: Evidence, rest: Option<&str>) -> Evidence {
+    let (mut cheapest, column) = (row, Some("price".to_owned()));
+    let (operation, rest) = (RowOperation::Least, rest.map(str::to_owned));
+    cheapest.row.as_mut().expect("a row").asked = Some(RowsAsked { operation, column, rest });
+    cheapest
+}
+
+#[test]
+fn what_a_turn_asks_beside_rows_is_read_in_pages() {
+    let lines = ["u: your cheapest, and can I return it?"];
+    let stool =
+        || [pages(), vec![cheapest(row("Stool", "£20"), Some("can I return it?"))]].concat();
+    let given = |precision| reading(&[&[-2.0], &[3.0, 0.0, -1.0]], precision);
+    let (turn, asked) = decided_with(&DecisionConfig::default(), &lines, stool(), given(0.8));
+    let said = "For Stool: price is £20. You have 14 days.";
+    assert_eq!(of(&turn), (Action::Answer, None, said));
+    let [ReadRequest { question, .. }] = &asked[..] else { panic!("{asked:?}") };
+    assert_eq!(&*question.utterance, "can I return it?");
+    let (turn, _) = decided_with(&DecisionConfig::default(), &lines, stool(), given(0.3));
+    let said = format!("For Stool: price is £20. {}", DecisionTexts::default().en.rest);
+    assert_eq!(of(&turn), (Action::Answer, None, &*said), "nothing answers the rest");
+}
+
+#[test]
+fn a_chinese_answer_has_no_space_before_the_rest() {
+    let rest = Some("能退吗");
+    let named = named(row("木凳", "20元"), 0.9, rest);
+    let turn = decided(&["u: 木凳多少钱，能退吗"], vec![named], reading(&[], 0.1));
+    let said = format!("木凳：price是20元。{}", DecisionTexts::default().zh.rest);
+    assert_eq!(of(&turn), (Action::Answer, None, &*said));
+}
+
 #[test]
 fn rows_that_answer_what_is_asked_of_several_are_said() {
-    let asked = |name: &str, price: &str| {
-        let mut evidence = row(name, price);
-        let asked = RowsAsked { operation: RowOperation::Least, column: Some("price".to_owned()) };
-        evidence.row.as_mut().expect("a row").asked = Some(asked);
-        evidence
-    };
+    let asked = |name: &str, price: &str| cheapest(row(name, price), None);
     let evidence = vec![row("Oslo lamp", "£49"), asked("Oslo stool", "£20")];
     let given = reading(&[&[-5.0, -5.0, 3.0], &[-5.0, -5.0, -5.0]], 0.1);
     let turn = decided(&["u: your cheapest?"], evidence, given);

@@ -59,7 +59,7 @@ pub(super) fn asked(utterance: &str, table: &Columns) -> Option<(Vec<usize>, Row
     let mut asked = Asked { table, known, words, stems, explained, rows, is_chosen: false };
     let (rows, operation, column) = asked.operation()?;
     let is_few = !rows.is_empty() && rows.len() <= MOST_ROWS;
-    is_few.then_some((rows, RowsAsked { operation, column }))
+    is_few.then_some((rows, RowsAsked { operation, column, rest: None }))
 }
 
 type Operation = (Vec<usize>, RowOperation, Option<String>);

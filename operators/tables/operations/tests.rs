@@ -104,6 +104,32 @@ fn rows_are_compared_chosen_and_counted() {
 }
 
 #[test]
+fn what_else_is_asked_is_left_open() {
+    let rest = |table: Table, utterance| {
+        table.asked(utterance).map(|(rows, asked)| (rows[0], asked.rest.unwrap_or_default()))
+    };
+    for (utterance, row, left) in [
+        (
+            "what's your cheapest lamp and how long does delivery take?",
+            1,
+            "how long does delivery take?",
+        ),
+        ("do you deliver to spain? and what is the lightest lamp", 1, "do you deliver to spain?"),
+    ] {
+        assert_eq!(rest(table(), utterance), Some((row, left.to_owned())), "{utterance}");
+    }
+    for (utterance, row, left) in [
+        ("最便宜的帐篷是哪款，包邮吗？", 0, "包邮吗？"),
+        ("能开发票吗，最贵的帐篷是哪款", 1, "能开发票吗，"),
+    ] {
+        assert_eq!(rest(chinese_table(), utterance), Some((row, left.to_owned())), "{utterance}");
+    }
+    // What is told may be a condition.
+    assert_eq!(rest(chinese_table(), "我带着狗，最便宜的帐篷是哪款"), None);
+    assert_eq!(rest(table(), "my room is dark. which is the cheapest lamp"), None);
+}
+
+#[test]
 fn what_is_not_certain_is_no_operation() {
     for utterance in [
         "cheapest way to send it back",

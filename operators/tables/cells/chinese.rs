@@ -8,10 +8,9 @@
 use std::cmp::Reverse;
 use std::collections::BTreeSet;
 use std::ops::Range;
-use std::sync::LazyLock;
 
 use rustc_hash::FxHashMap;
-use turnstream_ports::script::{has_han, is_han, simplified_text};
+use turnstream_ports::script::{has_han, simplified_text};
 use turnstream_schemas::{CellsAsked, Score};
 
 use super::super::codes::is_code;
@@ -20,99 +19,14 @@ use super::super::{Row, subject};
 use super::{MOST_ROWS_OF_WORD, SHARED, Where};
 use crate::questions::{asks, clause_ends};
 
-/// The words. The head of the file describes its format.
-const WORDS: &str = include_str!("chinese.txt");
+mod words;
+
+use words::{KNOWN, tokens};
+
 /// The most characters of an utterance that asks for a cell. Longer ones tell a story.
 const MOST_CHARACTERS: usize = 40;
 /// The most clauses of such an utterance.
 const MOST_CLAUSES: usize = 8;
-
-/// A phrase that asks for a column.
-struct Phrase {
-    text: String,
-    tokens: Vec<String>,
-    /// What the name of the column contains, the best first; nothing if no cell is asked for.
-    columns: Vec<String>,
-    weight: f64,
-}
-
-struct Words {
-    /// The longest first.
-    asks: Vec<Phrase>,
-    /// What means nothing by itself beside a row and a column, the longest first.
-    said: Vec<Vec<String>>,
-}
-
-static KNOWN: LazyLock<Words> = LazyLock::new(|| {
-    let mut known = Words { asks: Vec::new(), said: Vec::new() };
-    for line in WORDS.lines().filter(|line| !line.starts_with('#')) {
-        let mut parts = line.split('|').map(str::trim);
-        let (Some(kind), Some(phrases)) = (parts.next(), parts.next()) else { continue };
-        let columns = parts.next().unwrap_or_default();
-        let columns: Vec<String> = columns.split_whitespace().map(str::to_owned).collect();
-        let phrases = phrases.split_whitespace();
-        // "How much is it to rent" asks for no price where a column says the rent.
-        let weight = if kind == "asks" { 0.9 } else { 0.8 };
-        match kind {
-            "said" => known.said.extend(phrases.map(tokens)),
-            _ => known.asks.extend(phrases.map(|text| Phrase {
-                text: text.to_owned(),
-                tokens: tokens(text),
-                columns: columns.clone(),
-                weight,
-            })),
-        }
-    }
-    known.asks.sort_by_key(|it| Reverse(it.tokens.len()));
-    known.said.sort_by_key(|it| Reverse(it.len()));
-    known
-});
-
-/// Cuts a text into characters, runs of Latin letters and numbers. Numbers in characters are digits.
-fn tokens(text: &str) -> Vec<String> {
-    let mut found: Vec<String> = Vec::new();
-    let mut goes_on = false;
-    for letter in simplified_text(text).chars() {
-        let letter = match letter {
-            '\u{ff01}'..='\u{ff5e}' => char::from_u32(u32::from(letter) - 0xfee0).unwrap_or(letter),
-            other => other,
-        };
-        let letter = letter.to_ascii_lowercase();
-        let is_digit = letter.is_ascii_digit();
-        match found.last_mut().filter(|_| goes_on) {
-            Some(run) if is_digit == run.ends_with(|it: char| it.is_ascii_digit()) => {
-                if is_digit || letter.is_ascii_alphabetic() || letter == '+' {
-                    run.push(letter);
-                    continue;
-                }
-            }
-            _ => {}
-        }
-        goes_on = is_digit || letter.is_ascii_alphabetic();
-        if goes_on {
-            found.push(letter.to_string());
-        } else if is_han(letter) {
-            found.push(digit(letter).map_or_else(|| letter.to_string(), str::to_owned));
-        }
-    }
-    found
-}
-
-fn digit(character: char) -> Option<&'static str> {
-    const DIGITS: [(&str, &str); 10] = [
-        ("一", "1"),
-        ("二两俩", "2"),
-        ("三", "3"),
-        ("四", "4"),
-        ("五", "5"),
-        ("六", "6"),
-        ("七", "7"),
-        ("八", "8"),
-        ("九", "9"),
-        ("十", "10"),
-    ];
-    DIGITS.iter().find(|(characters, _)| characters.contains(character)).map(|(_, it)| *it)
-}
 
 /// A column as a text can name it.
 #[derive(Clone, Debug)]
@@ -137,7 +51,7 @@ pub(in super::super) struct ChineseNames {
 }
 
 /// A row that a text names, with the places of the tokens that do.
-struct Named {
+struct NamedRow {
     row: usize,
     is_whole: bool,
     used: Vec<usize>,
@@ -145,7 +59,7 @@ struct Named {
 
 /// What a text asks for: a row, a column by its place, and how certain that is.
 #[derive(Clone, Copy)]
-struct Found {
+struct FoundCell {
     row: usize,
     column: usize,
     unexplained: usize,
@@ -285,7 +199,7 @@ impl ChineseNames {
     }
 
     /// Finds the cell that one clause or two of an utterance ask for, with what else is asked.
-    fn of_clause(&self, utterance: &str, rows: &[Row]) -> Option<(Found, Option<String>)> {
+    fn of_clause(&self, utterance: &str, rows: &[Row]) -> Option<(FoundCell, Option<String>)> {
         let mut begins = vec![0];
         begins.extend(clause_ends(utterance).into_iter().map(|(_, next)| next));
         begins.push(utterance.len());
@@ -310,7 +224,7 @@ impl ChineseNames {
     }
 
     /// Finds the cell that a text asks for as a whole.
-    fn found(&self, text: &str, earlier: &[&str], rows: &[Row]) -> Option<Found> {
+    fn found(&self, text: &str, earlier: &[&str], rows: &[Row]) -> Option<FoundCell> {
         let text_tokens = tokens(text);
         let mut before = earlier.iter().map(|it| (*it, tokens(it)));
         let (row, is_whole, column, used, at) = match self.named(text, &text_tokens) {
@@ -322,7 +236,7 @@ impl ChineseNames {
                 (None, asked) if asked.is_empty() => {
                     let column = before.find_map(|(it, tokens)| {
                         let of_before = self.named(it, &tokens)?;
-                        self.column(&tokens, &Named { row: named.row, ..of_before }, rows).0
+                        self.column(&tokens, &NamedRow { row: named.row, ..of_before }, rows).0
                     })?;
                     (named.row, named.is_whole, column, named.used, Where::ColumnBefore)
                 }
@@ -331,18 +245,18 @@ impl ChineseNames {
             None => {
                 let row = before
                     .find_map(|(it, tokens)| self.named(it, &tokens).filter(|it| it.is_whole))?;
-                let row = Named { used: Vec::new(), ..row };
+                let row = NamedRow { used: Vec::new(), ..row };
                 let (column, used) = self.column(&text_tokens, &row, rows);
                 (row.row, true, column?, used, Where::RowBefore)
             }
         };
         let unexplained = unexplained(&text_tokens, &used)?;
         let precision = precision(at, is_whole, unexplained)?;
-        Some(Found { row, column, unexplained, at, precision })
+        Some(FoundCell { row, column, unexplained, at, precision })
     }
 
     /// Returns the row that a text names, if it is one.
-    fn named(&self, text: &str, tokens: &[String]) -> Option<Named> {
+    fn named(&self, text: &str, tokens: &[String]) -> Option<NamedRow> {
         let lower = text.to_lowercase();
         let is_code = |it: char| it.is_ascii_alphanumeric();
         let by_id = self.ids.iter().find(|(id, _)| {
@@ -353,7 +267,7 @@ impl ChineseNames {
         });
         if let Some((id, row)) = by_id {
             let used = place(tokens, &self::tokens(id), |_| true).unwrap_or_default();
-            return Some(Named { row: *row, is_whole: true, used });
+            return Some(NamedRow { row: *row, is_whole: true, used });
         }
         let of_columns = self.of_columns(tokens);
         let mut rows: BTreeSet<usize> = BTreeSet::new();
@@ -387,7 +301,7 @@ impl ChineseNames {
                 is_beside(&of.of_text, used) && self.is_distinct(of, *row)
             };
             let is_one = !whole[1..].iter().any(is_rival) && !partial.iter().any(is_named);
-            return is_one.then(|| Named { row: *row, is_whole: true, used: used.clone() });
+            return is_one.then(|| NamedRow { row: *row, is_whole: true, used: used.clone() });
         }
         partial.sort_by_key(|(found, _)| Reverse(found.of_text.len()));
         let (found, row) = partial.first()?;
@@ -397,7 +311,7 @@ impl ChineseNames {
         };
         let is_one =
             own(found) > 0 && !partial[1..].iter().any(is_rival) && self.is_distinct(found, *row);
-        is_one.then(|| Named { row: *row, is_whole: false, used: found.of_text.clone() })
+        is_one.then(|| NamedRow { row: *row, is_whole: false, used: found.of_text.clone() })
     }
 
     fn rows_of(&self, pair: &[String]) -> usize {
@@ -447,7 +361,7 @@ impl ChineseNames {
 
     /// Returns the place of the column of a row that a text asks about, if it is one, and the places
     /// of the tokens that ask.
-    fn column(&self, text: &[String], row: &Named, rows: &[Row]) -> (Option<usize>, Vec<usize>) {
+    fn column(&self, text: &[String], row: &NamedRow, rows: &[Row]) -> (Option<usize>, Vec<usize>) {
         let has = |column: &usize| {
             let name = &self.columns[*column].name;
             rows[row.row].columns.iter().any(|it| it.name == *name)

@@ -133,11 +133,14 @@ fn typed(name: &str, rows: &[Row]) -> TypedColumn {
         }
         ColumnValues::Kinds(kinds)
     };
-    TypedColumn {
-        name: name.to_owned(),
-        words: words_and_amounts(name).iter().map(|it| stem(it)).collect(),
-        values,
+    let mut words: Vec<String> = words_and_amounts(name).iter().map(|it| stem(it)).collect();
+    if let (ColumnValues::Flags(_), [word]) = (&values, &mut words[..])
+        && let Some(rest) = word.strip_prefix(['可', '能', '有']).filter(|it| !it.is_empty())
+    {
+        // Rows with 可带宠物 are asked for as 能带宠物的.
+        *word = rest.to_owned();
     }
+    TypedColumn { name: name.to_owned(), words, values }
 }
 
 /// Returns the words of a text in lower case, amounts among them.

@@ -1,8 +1,8 @@
 //! The questions that one utterance asks: "how late are you open, and can I bring my dog?"
 //!
 //! Table retrieval looks for a cell in each part, and the decision reads each question by itself.
-//! An utterance in Chinese is one question to the decision: its later clauses leave out what the first is
-//! about.
+//! An utterance in Chinese is one question to the decision: its later clauses leave out what the
+//! first is about.
 
 use turnstream_ports::script::is_chinese;
 
@@ -50,8 +50,8 @@ pub(crate) fn questions(utterance: &str) -> Vec<&str> {
     found
 }
 
-/// Returns the two questions that an utterance is made of, if it is made of two: in Chinese two clauses
-/// that ask.
+/// Returns the two questions that an utterance is made of, if it is made of two: in Chinese two
+/// clauses that ask.
 pub(crate) fn two_questions(utterance: &str) -> Option<[&str; 2]> {
     if !is_chinese(utterance) {
         return questions(utterance).try_into().ok().filter(|[_, second]: &[&str; 2]| asks(second));

@@ -1,9 +1,9 @@
 //! Keeps tables: the rows of a source of kind `table`, searched by words and by meaning.
 //!
-//! The text of a row is `column = value, column = value`, with identifiers as words and canonical values
-//! as people write them (19:55 is `7:55 pm`, but stays in Chinese), because no later stage converts them. The training of the
-//! unified model words its rows by the same rules. Rows stay in memory. An index from terms to rows
-//! spares a search from reading all of them.
+//! The text of a row is `column = value, column = value`, with identifiers as words and canonical
+//! values as people write them (19:55 is `7:55 pm`, but stays in Chinese), because no later stage
+//! converts them. The training of the unified model words its rows by the same rules. Rows stay in
+//! memory. An index from terms to rows spares a search from reading all of them.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -165,9 +165,9 @@ impl Table {
         self.rows.get(at as usize)
     }
 
-    /// Returns the row operation that an utterance in English or Chinese asks for, such as which is the
-    /// cheapest, with the places of the rows that answer it, the best first. `None` if it does not certainly
-    /// ask for one.
+    /// Returns the row operation that an utterance in English or Chinese asks for, such as which is
+    /// the cheapest, with the places of the rows that answer it, the best first. `None` if it does
+    /// not certainly ask for one.
     pub fn asked(&self, utterance: &str) -> Option<(Vec<u32>, RowsAsked)> {
         let (rows, asked) =
             operations::asked(utterance, &self.columns).or_else(|| self.asked_beside(utterance))?;

@@ -1,5 +1,5 @@
-//! The words of questions to tables: of row operations, and of the columns that questions are about. Those that
-//! ask for a column in Chinese are in [`cells`](super::cells).
+//! The words of questions to tables: of row operations, and of the columns that questions are about.
+//! Those that ask for a column in Chinese are in [`cells`](super::cells).
 
 use std::sync::LazyLock;
 

@@ -106,6 +106,19 @@ fn rows_are_compared_chosen_and_counted() {
 }
 
 #[test]
+fn of_many_rows_some_are_named_in_chinese() {
+    let row = |at| {
+        Row::of(
+            json!({"名称": format!("{at}号灯"), "类别": "灯具"}).as_object().expect("an object"),
+        )
+    };
+    let table = Table::new((1..=10).map(row).collect());
+    let said = said_of(&table, "灯具有哪些", Lexicon::chinese());
+    let expected = "1号灯、2号灯、3号灯、4号灯、5号灯、6号灯、7号灯、8号灯等10个。";
+    assert_eq!(said.as_deref(), Some(expected));
+}
+
+#[test]
 fn what_else_is_asked_is_left_open() {
     let rest = |table: Table, utterance| {
         table.asked(utterance).map(|(rows, asked)| (rows[0], asked.rest.unwrap_or_default()))

@@ -71,7 +71,7 @@ use similarity::Similarity;
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct HistoryConfig {
-    /// N: the most entries of one scope. 0 remembers nothing.
+    /// N: the most entries of one scope, up to 100,000. 0 remembers nothing.
     pub max_entries: usize,
     /// Seconds of event time after which an entry is evicted, whatever its weight; 0 keeps entries of
     /// any age. The entry just added stays. Ages are checked when an entry is added, so an idle history
@@ -100,7 +100,7 @@ pub struct HistoryConfig {
     /// in flight stay, and `turns.max_in_flight` bounds those. The two settings together bound the
     /// memory of all histories: about 6 KiB for a scope, 1 KiB for each of its entries, and twice
     /// the text that they hold; with the static table, depending on the size of its vectors, ½ KiB
-    /// more for an entry and about 5 KiB for each group. Mapped pages of the cache's files count as
+    /// more for an entry and about 3 KiB for each group. Mapped pages of the cache's files count as
     /// the process's memory too; the system takes them back when it needs room.
     pub max_scopes_in_memory: usize,
     /// How the history is searched.
@@ -115,6 +115,11 @@ pub struct HistoryConfig {
     pub reconstruction: ReconstructionConfig,
     /// How an encoder that does not answer at once is asked.
     pub preparation: PreparationConfig,
+}
+
+impl HistoryConfig {
+    /// The largest N: sums over more entries would not fit into their numbers.
+    pub const MOST_ENTRIES: usize = 100_000;
 }
 
 impl Default for HistoryConfig {

@@ -132,7 +132,8 @@ pub enum RowOperation {
     Most,
     /// The row with the least of a column.
     Least,
-    /// The rows that the turn names, compared by a column; the row that answers comes first.
+    /// The rows that the turn names, each with a column; where it compares them, the row that answers
+    /// comes first.
     Compare,
     /// The rows whose value in a column is within an amount, or is yes.
     Filter,

@@ -262,7 +262,8 @@ impl Database {
         let window = config.window_utterances.div_ceil(2);
         let recent = self.entries.values().rev().take(window);
         let first = recent.clone().next_back().map_or(i64::MAX, |held| held.id().offset);
-        let older = self.find(query, config).into_iter();
+        let has_older = self.entries.len() > window;
+        let older = if has_older { self.find(query, config) } else { Vec::new() }.into_iter();
         let older = older.filter(|found| found.entry < first).take(config.recall.max_entries);
         let older = older.filter_map(|found| Some((self.entries.get(&found.entry)?, found)));
         recent

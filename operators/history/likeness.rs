@@ -117,7 +117,11 @@ impl Vector {
         let length = squares.sum::<f64>().sqrt();
         let has_length = length.is_finite() && length > 0.0;
         has_length.then(|| {
-            let rounded = |number: &f32| (LENGTH * f64::from(*number) / length).round() as i16;
+            // Away from zero, as `f64::round` does, which is a call on this target.
+            let rounded = |number: &f32| {
+                let scaled = LENGTH * f64::from(*number) / length;
+                (scaled + 0.5_f64.copysign(scaled)) as i16
+            };
             Self::rounded(vector.iter().map(rounded).collect())
         })
     }
@@ -186,7 +190,8 @@ fn cosine(dot: i64, ours: i64, theirs: i64) -> f64 {
 pub struct Centroid {
     terms: FxHashMap<u64, i64>,
     terms_squared: i64,
-    vector: Vec<i64>,
+    /// A number has room for a hundred thousand members.
+    vector: Vec<i32>,
     vector_squared: i64,
     /// Members that have a vector.
     vectors: usize,
@@ -203,7 +208,7 @@ impl Centroid {
             self.vector.resize(self.vector.len().max(vector.numbers.len()), 0);
             self.vector_squared += 2 * self.vector_dot(vector) + vector.squared;
             let numbers = self.vector.iter_mut().zip(&*vector.numbers);
-            numbers.for_each(|(sum, number)| *sum += i64::from(*number));
+            numbers.for_each(|(sum, number)| *sum += i32::from(*number));
             self.vectors += 1;
         }
     }
@@ -222,7 +227,7 @@ impl Centroid {
         if let Some(vector) = &text.vector {
             self.vector_squared += vector.squared - 2 * self.vector_dot(vector);
             let numbers = self.vector.iter_mut().zip(&*vector.numbers);
-            numbers.for_each(|(sum, number)| *sum -= i64::from(*number));
+            numbers.for_each(|(sum, number)| *sum -= i32::from(*number));
             self.vectors -= 1;
             if self.vectors == 0 {
                 self.vector.clear();
@@ -238,7 +243,7 @@ impl Centroid {
         self.terms_squared = self.terms.values().map(|sum| sum * sum).sum();
         self.vector.resize(self.vector.len().max(other.vector.len()), 0);
         self.vector.iter_mut().zip(&other.vector).for_each(|(sum, number)| *sum += number);
-        self.vector_squared = self.vector.iter().map(|sum| sum * sum).sum();
+        self.vector_squared = self.vector.iter().map(|sum| i64::from(*sum).pow(2)).sum();
         self.vectors += other.vectors;
     }
 
@@ -255,7 +260,8 @@ impl Centroid {
     /// Returns how alike two sums are, 0..=1.
     pub fn likeness_of_sums(&self, other: &Self) -> f64 {
         if !self.vector.is_empty() && self.vector.len() == other.vector.len() {
-            let dot = self.vector.iter().zip(&other.vector).map(|(a, b)| a * b).sum();
+            let pairs = self.vector.iter().zip(&other.vector);
+            let dot = pairs.map(|(a, b)| i64::from(*a) * i64::from(*b)).sum();
             return cosine(dot, self.vector_squared, other.vector_squared);
         }
         let (few, many) =
@@ -275,7 +281,7 @@ impl Centroid {
 
     fn vector_dot(&self, vector: &Vector) -> i64 {
         let pairs = self.vector.iter().zip(&*vector.numbers);
-        pairs.map(|(sum, number)| sum * i64::from(*number)).sum()
+        pairs.map(|(sum, number)| i64::from(*sum) * i64::from(*number)).sum()
     }
 }
 

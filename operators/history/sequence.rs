@@ -58,7 +58,7 @@ pub struct Sequence {
     /// utterance.
     #[expect(clippy::vec_box, reason = "they come and leave in their boxes")]
     fragments: Vec<Box<ArrivedTurn>>,
-    /// The signature of that turn's query, if the turn was prepared.
+    /// The signature of that turn's query, once entries were recalled for it.
     query: Option<Signature>,
     /// Changes from the turn's preparation, to be published with its outcome.
     changed: Vec<HistoryChange>,
@@ -315,6 +315,7 @@ impl Sequence {
         }
         let query = rules.similarity.of_query(&turn.turn.text);
         let recalled = self.database.recall(&query, &rules.remembering());
+        self.query = Some(query);
         HistoryStep::Ask(Arc::new(TurnContext { recalled, ..self.context(turn, rules) }))
     }
 

@@ -13,12 +13,14 @@ mod lemma;
 mod lists;
 
 use std::borrow::Cow;
+use std::cell::RefCell;
 use std::sync::LazyLock;
 
 use rustc_hash::FxHashMap;
 use turnstream_schemas::{Span, Turn};
 use unicode_segmentation::UnicodeSegmentation;
 
+use crate::kept::KeptWords;
 use lists::{Table, WordSet};
 pub use turnstream_ports::script::{has_han, is_han};
 use turnstream_ports::script::{is_chinese, simplified_text};
@@ -70,6 +72,25 @@ pub struct Lexicon {
     verbs: WordSet,
     /// Base form → past participle.
     participles: FxHashMap<&'static str, &'static str>,
+}
+
+/// The lemma of a word that is in lower case.
+#[derive(Clone)]
+enum FoundLemma {
+    /// Its first bytes.
+    Prefix(usize),
+    Other(Box<str>),
+}
+
+impl FoundLemma {
+    fn of(lemma: &str, word: &str) -> Self {
+        if word.starts_with(lemma) { Self::Prefix(lemma.len()) } else { Self::Other(lemma.into()) }
+    }
+}
+
+thread_local! {
+    /// Those of English words.
+    static LEMMAS: RefCell<KeptWords<FoundLemma>> = RefCell::default();
 }
 
 static ENGLISH: LazyLock<Lexicon> = LazyLock::new(Lexicon::load_english);
@@ -240,21 +261,30 @@ impl Lexicon {
         if self.writing == Writing::Chinese {
             return chinese::lemma(word);
         }
-        let mut lemma = lower(word);
+        let word = lower(word);
+        let lemma = LEMMAS.with_borrow_mut(|kept| {
+            kept.get_or(&word, |word| FoundLemma::of(&self.whole_lemma(word), word))
+        });
+        match (lemma, word) {
+            (FoundLemma::Prefix(length), Cow::Borrowed(word)) => Cow::Borrowed(&word[..length]),
+            (FoundLemma::Prefix(length), Cow::Owned(mut word)) => {
+                word.truncate(length);
+                Cow::Owned(word)
+            }
+            (FoundLemma::Other(lemma), _) => Cow::Owned(lemma.into()),
+        }
+    }
+
+    fn whole_lemma(&self, word: &str) -> String {
+        let mut lemma = word.to_owned();
         // Each step shortens the word or leads from an irregular form to a base form, so the loop
         // ends; a test of the lists ensures that base forms do not form a cycle.
         while let Some(next) = self.detach(&lemma) {
-            lemma = match next {
-                lemma::Step::Known(known) => Cow::Borrowed(known),
-                lemma::Step::Prefix(length) => match lemma {
-                    Cow::Borrowed(word) => Cow::Borrowed(&word[..length]),
-                    Cow::Owned(mut word) => {
-                        word.truncate(length);
-                        Cow::Owned(word)
-                    }
-                },
-                lemma::Step::Made(made) => Cow::Owned(made),
-            };
+            match next {
+                lemma::Step::Known(known) => known.clone_into(&mut lemma),
+                lemma::Step::Prefix(length) => lemma.truncate(length),
+                lemma::Step::Made(made) => lemma = made,
+            }
         }
         lemma
     }
@@ -357,15 +387,14 @@ impl Lexicon {
     /// Whether the text refers to what was said before, by a word ("and how old is she?") or by
     /// naming nothing itself ("why?"). A formula does not, nor does a text without words.
     pub fn refers_back(&self, text: &str) -> bool {
-        let words = self.words(text);
-        let refers = |word: &Word<'_>| {
+        let (mut is_empty, mut names_nothing, mut refers) = (true, true, false);
+        for word in self.word_iter(text) {
             let stem = word.lower.split('\'').next().unwrap_or_default();
-            self.references.contains(stem)
-        };
-        let names_nothing = words.iter().all(|word| word.function_word);
-        !words.is_empty()
-            && (names_nothing || words.iter().any(refers))
-            && !self.is_acknowledgement(text)
+            is_empty = false;
+            names_nothing &= word.function_word;
+            refers |= self.references.contains(stem);
+        }
+        !is_empty && (names_nothing || refers) && !self.is_acknowledgement(text)
     }
 
     /// Whether phrases of a list cover the whole text, from the left, longest first.

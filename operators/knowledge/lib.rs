@@ -34,6 +34,7 @@ mod verbalise;
 mod view;
 mod whole;
 
+mod kept;
 pub mod language;
 pub mod linking;
 pub mod phrasings;

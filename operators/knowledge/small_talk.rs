@@ -3,6 +3,7 @@
 
 use std::sync::LazyLock;
 
+use rustc_hash::{FxHashMap, FxHashSet};
 use unicode_segmentation::UnicodeSegmentation;
 
 use crate::language::{Lexicon, has_han};
@@ -208,37 +209,34 @@ const CHINESE: &str = include_str!("language/zh/small_talk.txt");
 
 static TABLE: LazyLock<PhraseTable> = LazyLock::new(PhraseTable::read);
 
-/// The phrases and the Chinese fillers.
+/// The phrases and fillers of both languages.
 #[derive(Default)]
 struct PhraseTable {
-    /// Words joined by single spaces, as [`spoken_words`] returns them. Sorted.
-    phrases: Vec<(String, SmallTalk)>,
-    /// Sorted.
-    fillers: Vec<String>,
+    /// By their first word: all words, as [`spoken_words`] returns them.
+    phrases: FxHashMap<String, Vec<(Vec<String>, SmallTalk)>>,
+    fillers: FxHashSet<String>,
 }
 
 impl PhraseTable {
     fn read() -> Self {
-        let english = PHRASES.iter().map(|(phrase, act)| ((*phrase).to_owned(), *act));
-        let mut read = Self { phrases: english.collect(), fillers: Vec::new() };
+        let mut read = Self::default();
+        PHRASES.iter().for_each(|(phrase, act)| read.add(phrase, *act));
+        read.fillers.extend(FILLERS.iter().map(|filler| (*filler).to_owned()));
         for line in CHINESE.lines().filter(|line| !line.starts_with('#')) {
             let Some((act, phrases)) = line.split_once(':') else { continue };
-            let phrases = phrases.split_whitespace().map(|phrase| spoken_words(phrase).join(" "));
+            let phrases = phrases.split_whitespace();
             match act_named(act) {
-                Some(act) => read.phrases.extend(phrases.map(|phrase| (phrase, act))),
-                None => read.fillers.extend(phrases),
+                Some(act) => phrases.for_each(|phrase| read.add(phrase, act)),
+                None => read.fillers.extend(phrases.map(|phrase| spoken_words(phrase).join(" "))),
             }
         }
-        read.phrases.sort_unstable();
-        read.fillers.sort_unstable();
         read
     }
 
-    /// The phrases that begin with these letters.
-    fn beginning_with(&self, first: &str) -> impl Iterator<Item = (&str, SmallTalk)> {
-        let from = self.phrases.partition_point(|(phrase, _)| phrase.as_str() < first);
-        let phrases = self.phrases[from..].iter().map(|(phrase, act)| (phrase.as_str(), *act));
-        phrases.take_while(move |(phrase, _)| phrase.starts_with(first))
+    fn add(&mut self, phrase: &str, act: SmallTalk) {
+        let words = spoken_words(phrase);
+        let Some(first) = words.first() else { return };
+        self.phrases.entry(first.clone()).or_default().push((words, act));
     }
 }
 
@@ -271,8 +269,7 @@ pub fn spoken_words(text: &str) -> Vec<String> {
 }
 
 fn is_filler(word: &str) -> bool {
-    FILLERS.binary_search(&word).is_ok()
-        || TABLE.fillers.binary_search_by(|filler| filler.as_str().cmp(word)).is_ok()
+    TABLE.fillers.contains(word)
 }
 
 /// Finds small talk in a text, given with its spoken words.
@@ -326,16 +323,9 @@ fn read_small_talk(words: &[String]) -> SmallTalkReading {
 
 /// The longest phrase at the beginning of the words: its number of words and its act.
 fn longest_phrase(words: &[String]) -> Option<(usize, SmallTalk)> {
-    let first = words.first()?.as_str();
-    let mut longest = None;
-    for (phrase, act) in TABLE.beginning_with(first) {
-        let length = phrase.split(' ').count();
-        let fits = length <= words.len() && phrase.split(' ').zip(words).all(|(a, b)| a == b);
-        if fits && longest.is_none_or(|(longest, _)| length > longest) {
-            longest = Some((length, act));
-        }
-    }
-    longest
+    let phrases = TABLE.phrases.get(words.first()?)?.iter();
+    let fits = phrases.filter(|(phrase, _)| words.starts_with(phrase));
+    fits.map(|(phrase, act)| (phrase.len(), *act)).max_by_key(|(length, _)| *length)
 }
 
 #[cfg(test)]
@@ -379,15 +369,10 @@ mod tests {
         let lines = CHINESE.lines().filter(|line| !line.starts_with('#'));
         let acts = lines.filter(|line| act_named(line.split(':').next().unwrap()).is_some());
         assert_eq!(acts.count(), 8, "every act has its line");
-        for (phrase, _) in &TABLE.phrases {
-            assert_eq!(spoken_words(phrase).join(" "), *phrase);
+        for (phrase, _) in TABLE.phrases.values().flatten() {
+            assert_eq!(spoken_words(&phrase.join(" ")), *phrase);
         }
-        assert!(TABLE.fillers.len() > 20);
-    }
-
-    #[test]
-    fn fillers_are_sorted_for_the_search() {
-        assert!(FILLERS.is_sorted());
+        assert!(TABLE.fillers.len() > FILLERS.len() + 20);
     }
 
     #[test]

@@ -5,35 +5,38 @@
 //! need no segmentation. The script of a word determines its language, so a text may mix both.
 //! `docs/documents.md` has the measurements of other choices.
 
+use std::cell::RefCell;
+
 use frostem::{Algorithm, Stemmer};
 use unicode_segmentation::UnicodeSegmentation;
 
+use crate::kept::KeptWords;
 use crate::language::{Lexicon, is_han};
 
 /// Version of the rules for cutting texts into terms. Raised with every change of the rules;
 /// [`Lexicon::fingerprint`] identifies the word lists behind them.
 pub const TERMS_VERSION: u32 = 1;
 
+thread_local! {
+    static STEMS: RefCell<KeptWords<Option<String>>> = RefCell::default();
+}
+
 /// The terms of a text, in order, with repetitions. A text of function words only ("what is it")
 /// has none.
 pub fn terms(text: &str) -> Vec<String> {
-    let (english, chinese) = (Lexicon::english(), Lexicon::chinese());
-    let stemmer = Stemmer::new(Algorithm::English);
-    let text = chinese.in_one_script(text);
-    let mut terms = Vec::new();
-    for word in text.unicode_words() {
-        if word.chars().next().is_some_and(is_han) {
-            terms.push(word.to_owned());
-            continue;
-        }
-        for word in english.word_iter(word).filter(|word| !word.function_word) {
-            let lemma = word.lemma.trim_matches('\'');
-            if !lemma.is_empty() {
-                terms.push(stemmer.stem(lemma).into_owned());
-            }
-        }
-    }
-    terms
+    let text = Lexicon::chinese().in_one_script(text);
+    let of_word = |word: &str| match word.chars().next().is_some_and(is_han) {
+        true => Some(word.to_owned()),
+        false => STEMS.with_borrow_mut(|kept| kept.get_or(word, stem)),
+    };
+    text.unicode_words().filter_map(of_word).collect()
+}
+
+/// Returns the term of a word that is not Chinese; function words have none.
+fn stem(word: &str) -> Option<String> {
+    let word = Lexicon::english().word_iter(word).next().filter(|word| !word.function_word)?;
+    let lemma = word.lemma.trim_matches('\'');
+    (!lemma.is_empty()).then(|| Stemmer::new(Algorithm::English).stem(lemma).into_owned())
 }
 
 /// Identifies the rules and word lists of [`terms`]. An index of other terms finds nothing.

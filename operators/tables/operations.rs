@@ -4,7 +4,8 @@
 //! The operations are typed: they compare numbers, and choose rows by `yes` and `no`. One is found
 //! only if every word of the utterance has its part in it: an operation, a column, a value, a name,
 //! or one of the words that mean nothing here. A word that nothing explains may be a condition that
-//! the table does not know. In English and Chinese; only English compares rows that are named.
+//! the table does not know. In English and Chinese; the rows that a Chinese utterance compares by
+//! name are found in [`cells`](super::cells).
 
 use std::collections::BTreeSet;
 
@@ -62,6 +63,28 @@ pub(super) fn asked(utterance: &str, table: &Columns) -> Option<(Vec<usize>, Row
     is_few.then_some((rows, RowsAsked { operation, column, rest: None }))
 }
 
+/// Finds the comparison that a Chinese utterance makes of the rows that it names; `rest` is the
+/// utterance without their names. Returns all of them, the one that answers first.
+pub(super) fn compared_in_chinese(
+    rest: &str,
+    named: &[usize],
+    table: &Columns,
+) -> Option<(Vec<usize>, RowsAsked)> {
+    let known = &*CHINESE_WORDS;
+    let of_table = table.chinese.union(&known.compares).cloned().collect();
+    let words = chinese_words(rest, &of_table);
+    let is_said =
+        |word| [&known.said, &known.which, &known.compares].into_iter().any(|it| it.contains(word));
+    let explained = words.iter().map(is_said).collect();
+    let (stems, rows) = (words.clone(), named.to_vec());
+    let mut asked = Asked { table, known, words, stems, explained, rows, is_chosen: true };
+    let (is_most, column) = asked.comparative_in_chinese()?;
+    let rows = asked.sorted(is_most, column);
+    let operation = RowOperation::Compare;
+    (asked.is_explained() && rows.len() == named.len())
+        .then(|| (rows, RowsAsked { operation, column: asked.name(column), rest: None }))
+}
+
 type Operation = (Vec<usize>, RowOperation, Option<String>);
 
 impl Asked<'_> {
@@ -105,6 +128,38 @@ impl Asked<'_> {
         let column = self.numbers(&extreme.columns)?;
         self.explain(at - usize::from(is_step)..=at);
         Some((degree, extreme.is_most != is_least, column))
+    }
+
+    /// Returns whether a Chinese comparative asks for the most, and its column: 贵 is what 最贵 is
+    /// about, and 多 asks for the most of a column that is named.
+    fn comparative_in_chinese(&mut self) -> Option<(bool, usize)> {
+        let known = self.known;
+        let is_most_of = |word: &str| known.extremes.contains_key(&format!("最{word}"));
+        // 多重 asks for a weight, and compares none.
+        if self.words.windows(2).any(|pair| pair[0] == "多" && is_most_of(&pair[1])) {
+            return None;
+        }
+        let named = |asked: &Self, at: usize| {
+            let word = std::slice::from_ref(&asked.words[at]);
+            let of_unit = || asked.numbers(known.units.get(&word[0])?);
+            asked.numbers(word).or_else(of_unit).map(|column| (at, column))
+        };
+        (0..self.words.len()).find_map(|at| {
+            let most = format!("最{}", self.words[at]);
+            let of_word = known.extremes.get(&most);
+            if let Some((is_most, column)) =
+                of_word.and_then(|it| Some((it.is_most, self.numbers(&it.columns)?)))
+            {
+                self.explain(at..=at);
+                return Some((is_most, column));
+            }
+            let is_most = *known.amounts.get(&most)?;
+            let others = (0..self.words.len()).filter(|other| *other != at);
+            let (place, column) = others.filter_map(|other| named(self, other)).next()?;
+            self.explain(at..=at);
+            self.explain(place..=place);
+            Some((is_most, column))
+        })
     }
 
     /// Reads a word with the column beside it, as in "the highest deposit"; in Chinese the column

@@ -72,7 +72,7 @@ fn flag_in_chinese(column: &Column) -> Option<String> {
         _ => return None,
     };
     let name = &column.name;
-    let is_verb = name.starts_with(['可', '能', '有', '含', '是', '带', '支', '需', '免']);
+    let is_verb = name.starts_with(['可', '能', '有', '含', '是', '带', '支', '需', '免', '防']);
     Some(match (is_verb, holds) {
         (true, true) => name.clone(),
         (true, false) if name.starts_with('有') => format!("没{name}"),

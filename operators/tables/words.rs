@@ -37,6 +37,8 @@ pub(super) struct Words {
     pub(super) which: FxHashSet<String>,
     pub(super) have: FxHashSet<String>,
     pub(super) counts: FxHashSet<String>,
+    /// What stands beside rows that are compared by name, in Chinese.
+    pub(super) compares: FxHashSet<String>,
     /// Phrases that ask for a column, the longest first, with the words of its name, the best first,
     /// and the weight of the phrase beside a word of a column's name, 0..1.
     pub(super) asks: Vec<(Vec<String>, Vec<String>, f64)>,
@@ -79,6 +81,7 @@ impl Words {
                 "which" => known.which.extend(words),
                 "have" => known.have.extend(words),
                 "count" => known.counts.extend(words),
+                "compares" => known.compares.extend(words),
                 "unit" => known.units.extend(words.map(|word| (word, columns.clone()))),
                 "asks" => known.asks.push((words.collect(), columns, 0.9)),
                 // "How much does it weigh" asks for no price.

@@ -19,6 +19,7 @@ use super::super::{Row, subject};
 use super::{MOST_ROWS_OF_WORD, SHARED, Where};
 use crate::questions::{asks, clause_ends};
 
+mod several;
 mod words;
 
 use words::{KNOWN, tokens};
@@ -270,14 +271,9 @@ impl ChineseNames {
             return Some(NamedRow { row: *row, is_whole: true, used });
         }
         let of_columns = self.of_columns(tokens);
-        let mut rows: BTreeSet<usize> = BTreeSet::new();
-        for pair in tokens.windows(2) {
-            let of_pair = self.pairs.get(&[pair[0].clone(), pair[1].clone()]);
-            rows.extend(of_pair.filter(|it| it.len() <= MOST_ROWS_OF_WORD).into_iter().flatten());
-        }
         // Each row with what names it; the whole ones also with how many tokens of the name are missing.
         let (mut whole, mut partial) = (Vec::new(), Vec::new());
-        for row in rows {
+        for row in self.by_pairs(tokens) {
             let name = &self.names[row];
             let found = alike(tokens, name);
             let own = self.own(name);
@@ -312,6 +308,15 @@ impl ChineseNames {
         let is_one =
             own(found) > 0 && !partial[1..].iter().any(is_rival) && self.is_distinct(found, *row);
         is_one.then(|| NamedRow { row: *row, is_whole: false, used: found.of_text.clone() })
+    }
+
+    /// Returns the rows whose names have two tokens of a text that follow each other.
+    fn by_pairs(&self, tokens: &[String]) -> BTreeSet<usize> {
+        let rows = tokens.windows(2).filter_map(|pair| {
+            let rows = self.pairs.get(&[pair[0].clone(), pair[1].clone()]);
+            rows.filter(|it| it.len() <= MOST_ROWS_OF_WORD)
+        });
+        rows.flatten().copied().collect()
     }
 
     fn rows_of(&self, pair: &[String]) -> usize {

@@ -78,6 +78,37 @@ fn rows_are_chosen_and_counted_in_chinese() {
 }
 
 #[test]
+fn rows_that_are_named_together_are_compared_in_chinese() {
+    let both = "流云帐篷：价格是850元。青山帐篷：价格是399元。";
+    for (utterance, answer) in [
+        ("青山帐篷和流云帐篷哪个贵", both),
+        ("流云和青山哪款更贵一点？", both),
+        ("流云比青山帐篷贵多少", both),
+        ("青山跟松针睡袋哪个轻些", "松针睡袋：重量是1.6公斤。青山帐篷：重量是2.4公斤。"),
+        ("石板炉和流云帐篷哪个押金高", "流云帐篷：押金是200元。石板炉：押金是50元。"),
+        ("石板炉和青山帐篷各多少钱", "石板炉：价格是99元。青山帐篷：价格是399元。"),
+        (
+            "流云、青山、松针睡袋分别多重",
+            "流云帐篷：重量是1.6公斤。青山帐篷：重量是2.4公斤。松针睡袋：重量是1.6公斤。",
+        ),
+        ("松针睡袋和青山帐篷防水吗", "松针睡袋：不防水。青山帐篷：防水。"),
+    ] {
+        let said = said_of(&chinese_table(), utterance, Lexicon::chinese());
+        assert_eq!(said.unwrap_or_default(), answer, "{utterance}");
+    }
+    for utterance in [
+        "青山帐篷贵吗",
+        "青山帐篷和别家的哪个贵",
+        "青山和流云哪个适合冬天",
+        "青山和流云哪个好",
+        "帐篷和睡袋哪个贵",
+        "买了青山帐篷和石板炉，运费多少钱",
+    ] {
+        assert_eq!(said_of(&chinese_table(), utterance, Lexicon::chinese()), None, "{utterance}");
+    }
+}
+
+#[test]
 fn rows_are_compared_chosen_and_counted() {
     for (utterance, answer) in [
         ("whats the cheapest thing you sell", "For Alta: price is 35 EUR."),

@@ -159,6 +159,12 @@ impl Validate for TurnsConfig {
 
 impl Validate for HistoryConfig {
     fn validate(&self, checks: &mut Checks) {
+        checks.ensure(
+            self.max_entries <= Self::MOST_ENTRIES,
+            "max_entries",
+            "expected an integer from 0 to 100000",
+            "",
+        );
         fraction(checks, "alpha", self.alpha);
         fraction(checks, "importance_share", self.importance_share);
         checks.ensure(

@@ -23,7 +23,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use timely::dataflow::StreamVec;
 use timely::dataflow::operators::vec::Map;
-use turnstream_knowledge::linking::{LinkingConfig, Mention, link};
+use turnstream_knowledge::linking::{KeptLinks, LinkingConfig, Mention, link};
 use turnstream_knowledge::search::{SearchConfig, search};
 use turnstream_knowledge::{Knowledge, View};
 use turnstream_ports::model::gate::{GateInputs, LearnedGate, NeedJudge, NeedPrompt};
@@ -231,6 +231,7 @@ pub fn gate<'scope>(
 /// The stage.
 struct Gate {
     config: GateConfig,
+    links: KeptLinks,
     knowledge: Knowledge,
     sources: Arc<Sources>,
     model: Option<Arc<dyn LearnedGate>>,
@@ -243,7 +244,8 @@ impl Gate {
         let StageContext { knowledge, sources, gate: model, need_judge: judge, .. } =
             context.clone();
         let prompt = context.prompting.prompt::<GateAnswer>(Stage::Gate, config.prompted());
-        Self { config, knowledge, sources, model, judge, prompt }
+        let links = KeptLinks::new(config.linking.clone());
+        Self { config, links, knowledge, sources, model, judge, prompt }
     }
 
     /// Links the dialogue's concepts, and lets `decide` decide by them.
@@ -252,8 +254,11 @@ impl Gate {
         turn: &TurnInFlight,
         decide: impl FnOnce(&[Mention]) -> GateDecision,
     ) -> Linked {
-        let (mentions, missing) =
-            self.knowledge.at(&turn.knowledge, |view| find(view, &turn.context, &self.config));
+        let (mentions, missing) = self.knowledge.at(&turn.knowledge, |view| {
+            let utterances = turn.context.utterances();
+            let mentions = self.links.link(view, turn.knowledge.number(), utterances);
+            with_searched(view, &turn.context, mentions, &self.config)
+        });
         let decision = decide(&mentions);
         Linked { mentions, missing, decision }
     }
@@ -385,7 +390,18 @@ pub fn find(
     context: &TurnContext,
     config: &GateConfig,
 ) -> (Vec<Mention>, Vec<String>) {
-    let mut mentions = link(view, context.utterances(), &config.linking);
+    let mentions = link(view, context.utterances(), &config.linking);
+    with_searched(view, context, mentions, config)
+}
+
+/// Returns the mentions of the dialogue, with those found by search if the current utterance names
+/// none, and the words of that utterance for which nothing was found.
+fn with_searched(
+    view: View<'_>,
+    context: &TurnContext,
+    mut mentions: Vec<Mention>,
+    config: &GateConfig,
+) -> (Vec<Mention>, Vec<String>) {
     let current = context.dialogue.len().saturating_sub(1) as u32;
     let linked = mentions.partition_point(|mention| mention.utterance < current);
     let said = (current, context.lexicon(), context.query());

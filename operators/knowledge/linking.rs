@@ -13,6 +13,10 @@ use turnstream_schemas::{Span, Via};
 use crate::language::{Lexicon, Word, WordCount, has_han, is_han};
 use crate::{ConceptId, View};
 
+mod kept;
+
+pub use kept::KeptLinks;
+
 /// A place in the dialogue that names a concept.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Mention {
@@ -79,16 +83,27 @@ pub fn link<'u>(
     utterances: impl IntoIterator<Item = (&'static Lexicon, &'u str)>,
     config: &LinkingConfig,
 ) -> Vec<Mention> {
+    let linked = (0..).zip(utterances).flat_map(|(at, said)| link_one(knowledge, said, config, at));
+    bounded(linked.collect(), config)
+}
+
+/// Links the utterance at a place of the dialogue.
+fn link_one(
+    knowledge: View<'_>,
+    (lexicon, text): (&'static Lexicon, &str),
+    config: &LinkingConfig,
+    utterance: u32,
+) -> Vec<Mention> {
+    let linker = Linker { knowledge, lexicon, config };
     let mut mentions = Vec::new();
-    for (utterance, (lexicon, text)) in utterances.into_iter().enumerate() {
-        let linker = Linker { knowledge, lexicon, config };
-        let first = mentions.len();
-        linker.link((utterance as u32, text), 0, &mut mentions);
-        linker.link_left_over((utterance as u32, text), first, &mut mentions);
-    }
-    if mentions.len() > config.max_mentions {
-        mentions.drain(..mentions.len() - config.max_mentions);
-    }
+    linker.link((utterance, text), 0, &mut mentions);
+    linker.link_left_over((utterance, text), &mut mentions);
+    mentions
+}
+
+/// Keeps the latest mentions, if there are too many.
+fn bounded(mut mentions: Vec<Mention>, config: &LinkingConfig) -> Vec<Mention> {
+    mentions.drain(..mentions.len().saturating_sub(config.max_mentions));
     mentions
 }
 
@@ -101,13 +116,8 @@ struct Linker<'a> {
 }
 
 impl Linker<'_> {
-    /// Links words in the other language's script between the mentions from `first` on.
-    fn link_left_over(
-        self,
-        (utterance, text): (u32, &str),
-        first: usize,
-        mentions: &mut Vec<Mention>,
-    ) {
+    /// Links words in the other language's script between the mentions.
+    fn link_left_over(self, (utterance, text): (u32, &str), mentions: &mut Vec<Mention>) {
         // Chinese is tried if the text has Chinese characters, English if it has Latin letters.
         let (other, any) = if self.lexicon.language() == Lexicon::chinese().language() {
             (Lexicon::english(), text.bytes().any(|byte| byte.is_ascii_alphabetic()))
@@ -117,7 +127,7 @@ impl Linker<'_> {
         if !any {
             return;
         }
-        let spans: Vec<Span> = mentions[first..].iter().map(|mention| mention.span).collect();
+        let spans: Vec<Span> = mentions.iter().map(|mention| mention.span).collect();
         let starts = std::iter::once(0).chain(spans.iter().map(|span| span.end));
         let ends = spans.iter().map(|span| span.start).chain([text.len() as u32]);
         let linker = Linker { lexicon: other, ..self };
@@ -132,7 +142,7 @@ impl Linker<'_> {
                 mentions.extend(kept);
             }
         }
-        mentions[first..].sort_unstable_by_key(|mention| mention.span);
+        mentions.sort_unstable_by_key(|mention| mention.span);
     }
 
     /// Links a piece of an utterance that begins at byte `offset`.

@@ -125,6 +125,11 @@ struct Named {
 }
 
 impl KnowledgeVersion {
+    /// Its number; it rises with every change.
+    pub fn number(&self) -> u64 {
+        self.0.version
+    }
+
     /// The phrasings of the version.
     pub fn phrasings(&self) -> &Phrasings {
         &self.0.phrasings

@@ -6,7 +6,7 @@ use unicode_segmentation::UnicodeSegmentation;
 use super::*;
 use crate::{Graph, ImportedFact};
 
-fn graph_of(concepts: &[(&str, u32)]) -> Graph {
+pub(super) fn graph_of(concepts: &[(&str, u32)]) -> Graph {
     let facts = concepts.iter().flat_map(|&(concept, facts)| {
         (0..facts).map(move |number| {
             ImportedFact::new(concept, "RelatedTo", &format!("zzz{number}zzz"), 1.0)

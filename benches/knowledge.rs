@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
 use turnstream_knowledge::language::Lexicon;
-use turnstream_knowledge::linking::{LinkingConfig, link};
+use turnstream_knowledge::linking::{KeptLinks, LinkingConfig, link};
 use turnstream_knowledge::{ConceptId, Graph};
 use turnstream_operators::fact_retrieval::{DemandedConcepts, FactRetrievalConfig, retrieval_sets};
 
@@ -73,6 +73,16 @@ fn linking(criterion: &mut Criterion) {
         bench.iter(|| {
             for text in texts {
                 black_box(link(graph.view(), [(Lexicon::english(), text.as_str())], &config));
+            }
+        });
+    });
+    // As a dialogue's utterances come again.
+    let kept = KeptLinks::new(config.clone());
+    group.bench_with_input(BenchmarkId::from_parameter("again"), &texts, |bench, texts| {
+        bench.iter(|| {
+            for text in texts {
+                let said = [(Lexicon::english(), text.as_str())];
+                black_box(kept.link(graph.view(), 0, said));
             }
         });
     });

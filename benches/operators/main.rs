@@ -21,6 +21,7 @@ mod query_production;
 #[path = "../scenes.rs"]
 mod scenes;
 mod search;
+mod texts;
 mod topic_planning;
 
 criterion_group! {
@@ -30,6 +31,7 @@ criterion_group! {
         .warm_up_time(Duration::from_secs(1))
         .measurement_time(Duration::from_secs(3));
     targets =
+        texts::bench,
         ingest::bench,
         history::bench,
         gate::bench,

@@ -38,15 +38,12 @@ impl Contender {
         }
     }
 
-    /// Returns the topics that it writes to, without the prefix, each with its records for
-    /// a turn. Our history has an entry and its scope's record.
-    pub(crate) fn topics(self) -> &'static [(&'static str, usize)] {
+    /// Returns the topics that it writes to, without the prefix.
+    pub(crate) fn topics(self) -> &'static [&'static str] {
         match self {
-            Bare => &[("responses", 1), ("history", 1)],
-            Streams => &[("responses", 1), ("-latest-changelog", 1)],
-            ClosedRecency | Closed | AsShipped => {
-                &[("responses", 1), ("traces", 1), ("history", 2)]
-            }
+            Bare => &["responses", "history"],
+            Streams => &["responses", "-latest-changelog"],
+            ClosedRecency | Closed | AsShipped => &["responses", "traces", "history"],
         }
     }
 

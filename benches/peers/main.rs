@@ -218,26 +218,20 @@ fn terminate(process: &mut Child) {
     process.wait().expect("it ended");
 }
 
-/// Returns the bytes of a contender's first records for each turn, by topic, of a tenth of `turns`.
+/// Returns the bytes of keys and values of a contender's records for each turn, by topic.
 fn sizes(
     site: &Site<'_>,
     contender: Contender,
     prefix: &str,
     turns: usize,
 ) -> Vec<(&'static str, f64)> {
-    let of = |(topic, records): &(&'static str, usize)| {
-        let name = format!("{prefix}{topic}");
-        (*topic, bytes_of(site.bootstrap, &name, turns / 10) * *records as f64)
+    let of = |topic: &&'static str| {
+        let mut bytes = 0;
+        let watch = Watch::begin(site.bootstrap, &format!("{prefix}{topic}"), PARTITIONS);
+        watch.take_all(|key, value| bytes += key + value.len());
+        (*topic, bytes as f64 / turns as f64)
     };
     contender.topics().iter().map(of).collect()
-}
-
-/// Returns the mean bytes of key and value of a topic's first records.
-fn bytes_of(bootstrap: &str, topic: &str, records: usize) -> f64 {
-    let mut bytes = 0;
-    let watch = Watch::begin(bootstrap, topic, PARTITIONS);
-    watch.take(records, |_, key, value| bytes += key + value.len());
-    bytes as f64 / records as f64
 }
 
 /// Measures a contender while turns come at a rate that all contenders can keep.

@@ -53,6 +53,17 @@ impl Watch {
             }
         }
     }
+
+    /// Takes the records that are there: length of key, and value.
+    pub(crate) fn take_all(&self, mut each: impl FnMut(usize, &[u8])) {
+        let mut since = Instant::now();
+        while since.elapsed() < Duration::from_secs(2) {
+            if let Some(Ok(message)) = self.0.poll(Duration::from_millis(20)) {
+                since = Instant::now();
+                each(message.key().map_or(0, <[u8]>::len), message.payload().unwrap_or_default());
+            }
+        }
+    }
 }
 
 /// Returns what a process has used so far: seconds of processor time, and the most memory, in MiB.

@@ -43,7 +43,8 @@ fn the_sample_is_the_defaults() {
 #[test]
 fn sections_are_checked() {
     let text = "[turns]\nmax_in_flight = 0\nmax_text_bytes = 300_000\n[history]\nalpha = 1.1\n\
-                half_life_seconds = 0\nrecall.min_relevance = -1\nchains.max_entries = 0\n";
+                half_life_seconds = 0\nrecall.min_relevance = -1\nchains.max_entries = 0\n\
+                max_entries = 100_001\n";
     let said = config(text);
     let said = said.expect_err("refused");
     let places: Vec<_> = said.problems().into_iter().map(|it| (it.line, it.key)).collect();
@@ -54,6 +55,7 @@ fn sections_are_checked() {
         (Some(6), "history.half_life_seconds"),
         (Some(7), "history.recall.min_relevance"),
         (Some(8), "history.chains.max_entries"),
+        (Some(9), "history.max_entries"),
     ];
     let expected = expected.map(|(line, key)| (line.or(Some(1)), key.to_owned()));
     assert_eq!(places, expected);

@@ -169,8 +169,10 @@ impl Table {
     /// the cheapest, with the places of the rows that answer it, the best first. `None` if it does
     /// not certainly ask for one.
     pub fn asked(&self, utterance: &str) -> Option<(Vec<u32>, RowsAsked)> {
-        let of_several =
-            || self.chinese_names.asked_of_several(utterance, &self.rows, &self.columns);
+        let of_several = || {
+            let names = Some(&self.chinese_names).filter(|_| is_chinese(utterance))?;
+            names.asked_of_several(utterance, &self.rows, &self.columns)
+        };
         let (rows, asked) = operations::asked(utterance, &self.columns)
             .or_else(of_several)
             .or_else(|| self.asked_beside(utterance))?;

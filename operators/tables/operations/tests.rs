@@ -101,11 +101,28 @@ fn rows_that_are_named_together_are_compared_in_chinese() {
         "青山帐篷和别家的哪个贵",
         "青山和流云哪个适合冬天",
         "青山和流云哪个好",
+        "青山和流云哪个不贵",
         "帐篷和睡袋哪个贵",
         "买了青山帐篷和石板炉，运费多少钱",
     ] {
         assert_eq!(said_of(&chinese_table(), utterance, Lexicon::chinese()), None, "{utterance}");
     }
+}
+
+#[test]
+fn rows_that_cannot_be_told_apart_or_lack_the_column_are_not_compared() {
+    let row = |values: Value| Row::of(values.as_object().expect("an object"));
+    let rows = [
+        json!({"编号": "P1", "名称": "松针睡袋", "价格_元": 120, "押金_元": 50}),
+        json!({"编号": "P2", "名称": "松针睡袋", "价格_元": 150, "押金_元": 60}),
+        json!({"编号": "P3", "名称": "石板炉", "价格_元": 99}),
+        json!({"编号": "P4", "名称": "青山灯", "价格_元": 30, "押金_元": 10}),
+    ];
+    let table = Table::new(rows.map(row).into());
+    let said = |utterance| said_of(&table, utterance, Lexicon::chinese());
+    assert!(said("石板炉和青山灯哪个贵").is_some());
+    assert_eq!(said("松针睡袋和石板炉哪个贵"), None);
+    assert_eq!(said("石板炉和青山灯押金各多少"), None);
 }
 
 #[test]

@@ -312,6 +312,8 @@ mod tests {
         assert_eq!(parcel.likeness(&of("parcel", &[-4.0, 3.0])), 0.0);
         assert!((parcel.likeness(&text("parcel")) - 1.0).abs() < 1e-9, "the words decide");
         assert!((parcel.likeness(&of("parcel", &[1.0])) - 1.0).abs() < 1e-9, "another encoder");
+        let rounded = Vector::of(&[1.0, -4.0]).expect("it has a length");
+        assert_eq!(**rounded.numbers(), [3_974, -15_895]);
         assert_eq!(Vector::of(&[0.0, 0.0]), None);
         assert_eq!(Vector::of(&[f32::NAN, 1.0]), None);
     }

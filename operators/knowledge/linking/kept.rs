@@ -71,7 +71,7 @@ impl KeptLinks {
 #[cfg(test)]
 mod tests {
     use super::super::link;
-    use super::super::tests::graph_of;
+    use super::super::tests::{chinese, graph_of};
     use super::*;
 
     #[test]
@@ -80,7 +80,7 @@ mod tests {
         let kept = KeptLinks::new(LinkingConfig::default());
         let english = Lexicon::english();
         let dialogue = [(english, "I drink coffee"), (english, "or tea?"), (english, "no coffee")];
-        let again = [dialogue[2], dialogue[0], (Lexicon::chinese(), "no coffee")];
+        let again = [dialogue[2], dialogue[0], dialogue[1]];
         for said in [dialogue, again, dialogue] {
             let expected = link(before.view(), said, &LinkingConfig::default());
             assert!(!expected.is_empty());
@@ -92,5 +92,19 @@ mod tests {
         let few = LinkingConfig { max_mentions: 1, ..LinkingConfig::default() };
         let expected = link(before.view(), dialogue, &few);
         assert_eq!(KeptLinks::new(few).link(before.view(), 0, dialogue), expected);
+    }
+
+    #[test]
+    fn the_same_words_are_linked_in_the_language_of_each() {
+        let concepts = [("latte", "en", 3), ("latte咖啡", "zh", 3), ("咖啡", "zh", 3)];
+        let graph = chinese::graph_of(&concepts);
+        let kept = KeptLinks::new(LinkingConfig::default());
+        let linked = [Lexicon::english(), Lexicon::chinese()].map(|lexicon| {
+            let said = [(lexicon, "latte 咖啡")];
+            let expected = link(graph.view(), said, &LinkingConfig::default());
+            assert_eq!(kept.link(graph.view(), 0, said), expected);
+            expected.len()
+        });
+        assert_eq!(linked, [2, 1]);
     }
 }

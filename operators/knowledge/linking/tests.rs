@@ -282,11 +282,11 @@ proptest! {
     }
 }
 
-mod chinese {
+pub(super) mod chinese {
     use super::*;
     use crate::language::Lexicon;
 
-    fn graph_of(concepts: &[(&str, &str, u32)]) -> Graph {
+    pub(in super::super) fn graph_of(concepts: &[(&str, &str, u32)]) -> Graph {
         let facts = concepts.iter().flat_map(|&(concept, language, facts)| {
             (0..facts).map(move |number| ImportedFact {
                 language: language.to_owned(),

@@ -102,6 +102,7 @@ fn rows_that_are_named_together_are_compared_in_chinese() {
         "青山和流云哪个适合冬天",
         "青山和流云哪个好",
         "青山和流云哪个不贵",
+        "青山帐篷和石板炉的学生价多少",
         "帐篷和睡袋哪个贵",
         "买了青山帐篷和石板炉，运费多少钱",
     ] {
@@ -117,12 +118,19 @@ fn rows_that_cannot_be_told_apart_or_lack_the_column_are_not_compared() {
         json!({"编号": "P2", "名称": "松针睡袋", "价格_元": 150, "押金_元": 60}),
         json!({"编号": "P3", "名称": "石板炉", "价格_元": 99}),
         json!({"编号": "P4", "名称": "青山灯", "价格_元": 30, "押金_元": 10}),
+        json!({"编号": "P5", "名称": "山水灯", "价格_元": 40}),
+        json!({"编号": "P6", "名称": "水间灯", "价格_元": 50}),
     ];
     let table = Table::new(rows.map(row).into());
     let said = |utterance| said_of(&table, utterance, Lexicon::chinese());
     assert!(said("石板炉和青山灯哪个贵").is_some());
     assert_eq!(said("松针睡袋和石板炉哪个贵"), None);
-    assert_eq!(said("石板炉和青山灯押金各多少"), None);
+    assert_eq!(said("山水间灯和石板炉哪个贵"), None);
+    assert_eq!(said("青山灯和石板炉押金各多少"), None);
+    assert_eq!(
+        said("青山灯和石板炉各多少钱").as_deref(),
+        Some("青山灯：价格是30元。石板炉：价格是99元。")
+    );
 }
 
 #[test]

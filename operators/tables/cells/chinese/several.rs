@@ -41,28 +41,19 @@ impl ChineseNames {
     }
 
     /// Returns the rows that a text names, in its order, and the places of the tokens that do.
-    /// `None` if it names fewer than two, or the same tokens name several.
+    /// `None` if it names fewer than two or too many.
     fn several(&self, text: &[String]) -> Option<(Vec<usize>, Vec<usize>)> {
         let of_columns = self.of_columns(text);
         // Each row with the places that name no other, and with all that name it.
         let mut found: Vec<(Vec<usize>, Vec<usize>, usize)> = Vec::new();
         for row in self.by_pairs(text) {
             let name = &self.names[row];
-            let (like, own) = (alike(text, name), self.own(name));
+            let like = alike(text, name);
             let pairs = like.runs.iter().flat_map(|run| run.clone().zip(run.clone().skip(1)));
             let alone = pairs.filter(|(at, next)| self.rows_of(&name[*at..=*next]) == 1);
             let alone: Vec<usize> = alone.flat_map(|(at, next)| [at, next]).collect();
-            let is_whole = !own.is_empty() && own.iter().all(|it| like.of_name.contains(it));
-            let names_it = if !alone.is_empty() {
-                alone
-            } else if is_whole {
-                own
-            } else {
-                continue;
-            };
             let places = like.of_text.iter().zip(&like.of_name);
-            let places =
-                places.filter(|(at, of)| names_it.contains(of) && !of_columns.contains(at));
+            let places = places.filter(|(at, of)| alone.contains(of) && !of_columns.contains(at));
             let places: Vec<usize> = places.map(|(at, _)| *at).collect();
             if !places.is_empty() {
                 found.push((places, like.of_text, row));
@@ -71,11 +62,8 @@ impl ChineseNames {
         found.sort_by_key(|(places, ..)| std::cmp::Reverse(places.len()));
         let mut named: Vec<(Vec<usize>, Vec<usize>, usize)> = Vec::new();
         for (places, used, row) in found {
-            let rival = named.iter().find(|(of, ..)| of.iter().any(|at| places.contains(at)));
-            match rival {
-                Some((of, ..)) if of.len() == places.len() => return None,
-                Some(_) => {}
-                None => named.push((places, used, row)),
+            if !named.iter().any(|(of, ..)| of.iter().any(|at| places.contains(at))) {
+                named.push((places, used, row));
             }
         }
         if !(2..=MOST_NAMED).contains(&named.len()) {

@@ -10,7 +10,7 @@ use super::{LinkingConfig, Mention, bounded, link_one};
 use crate::View;
 use crate::language::Lexicon;
 
-/// The most utterances that are kept, with some 400 bytes each.
+/// The most utterances of a language that are kept: a few MiB.
 const MOST_UTTERANCES: usize = 16_384;
 /// The most bytes of such an utterance.
 const LONGEST: usize = 1_024;

@@ -146,11 +146,14 @@ pub fn retrieve(
         .chain(cells.iter().map(|(row, _)| *row))
         .collect();
     let answers = |at: u32| answering.contains(&at);
-    // Rows that answer what the turn asks of the table have the highest relevance.
+    // Rows that answer what the turn asks of the table have the highest relevance; one that it names
+    // and that the reader has to judge keeps its own.
+    let is_sure = cells.as_ref().is_none_or(|(_, cells)| cells.precision.get() > 0.0);
     let first = answering.iter().map(|at| {
         let it = found.iter().find(|it| it.at == *at);
         let (by_words, by_meaning) = it.map_or((None, None), |it| (it.by_words, it.by_meaning));
-        Fused { at: *at, score: 1.0, by_words, by_meaning }
+        let score = if is_sure { 1.0 } else { it.map_or(0.0, |it| it.score) };
+        Fused { at: *at, score, by_words, by_meaning }
     });
     let rest = found.iter().copied().filter(|it| !answers(it.at)).take(config.max_rows as usize);
     let evidence = |found: Fused| {

@@ -16,7 +16,7 @@ use turnstream_ports::script::{has_han, is_chinese};
 use turnstream_schemas::{CellsAsked, Column, RowsAsked, SourceName};
 
 use crate::bm25::{Bag, Statistics};
-use crate::questions::two_questions;
+use crate::questions::{clause_ends, two_questions};
 
 mod cells;
 mod codes;
@@ -170,12 +170,16 @@ impl Table {
     /// not certainly ask for one.
     pub fn asked(&self, utterance: &str) -> Option<(Vec<u32>, RowsAsked)> {
         let of_several = || {
-            let names = Some(&self.chinese_names).filter(|_| is_chinese(utterance))?;
-            names.asked_of_several(utterance, &self.rows, &self.columns)
+            let Self { rows, columns: table, names, .. } = self;
+            if is_chinese(utterance) {
+                return self.chinese_names.asked_of_several(utterance, rows, table);
+            }
+            cells::Cells { rows, table, names }.asked_of_several(utterance)
         };
         let (rows, asked) = operations::asked(utterance, &self.columns)
             .or_else(of_several)
-            .or_else(|| self.asked_beside(utterance))?;
+            .or_else(|| self.asked_beside(utterance))
+            .or_else(|| self.asked_and_told(utterance))?;
         Some((rows.into_iter().filter_map(|row| u32::try_from(row).ok()).collect(), asked))
     }
 
@@ -186,6 +190,19 @@ impl Table {
             let (rows, asked) = operations::asked(part, &self.columns)?;
             Some((rows, RowsAsked { rest: Some(rest.to_owned()), ..asked }))
         })
+    }
+
+    /// Returns the row operation that one part of an utterance asks for, where the other part only tells
+    /// something ("i travel a lot").
+    fn asked_and_told(&self, utterance: &str) -> Option<(Vec<usize>, RowsAsked)> {
+        let ends = clause_ends(utterance).into_iter();
+        let parts = ends.flat_map(|(end, begin)| {
+            let (left, right) = (&utterance[..end], &utterance[begin..]);
+            [(left, right), (right, left)]
+        });
+        parts
+            .filter(|(_, told)| operations::tells(told, &self.columns))
+            .find_map(|(part, _)| operations::asked(part, &self.columns))
     }
 
     /// Returns the cells that an utterance in English or Chinese asks for by name, with the place of

@@ -99,12 +99,13 @@ pub struct TableRow {
     pub cells: Option<CellsAsked>,
 }
 
-/// The cells of a row that a turn asks for: it names the row and the columns.
+/// The cells of a row that a turn asks for: it names the row, and the columns or nothing but the row.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct CellsAsked {
-    /// The names of the columns, in words; one or two.
+    /// The names of the columns, in words; one or two, or none where the turn names only the row.
     pub columns: Vec<String>,
-    /// The share of cells found with as much certainty that were right on development data; 0..=1.
+    /// The share of cells found with as much certainty that were right on development data; 0..=1. 0 where
+    /// only the reader can tell.
     pub precision: Score,
     /// The part of the utterance that asks for something else; absent if there is none.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -5,7 +5,7 @@ use turnstream_knowledge::phrasings::NearestPhrasings;
 use turnstream_ports::model::reader::{Question, ReadRequest, Reading};
 use turnstream_schemas::{Action, Evidence, Score};
 
-use super::choice::{self, Choice, OfTable};
+use super::choice::{self, Choice, NamedRow, OfTable};
 use super::{DecidedResponse, ResponseDecision, intent};
 use crate::flow::{ActionDecision, TurnInFlight};
 use crate::questions::questions;
@@ -22,7 +22,11 @@ impl ResponseDecision {
         let evidence = turn.evidence.iter().enumerate();
         let mut found: Vec<(usize, &Evidence)> = evidence.filter(|(_, it)| is_read(it)).collect();
         found.sort_by(|(_, a), (_, b)| b.relevance.get().total_cmp(&a.relevance.get()));
-        found.truncate(self.config.max_read as usize * times);
+        let most = self.config.max_read as usize * times;
+        let rest = found.split_off(found.len().min(most));
+        // The row that the turn names is read too.
+        let is_named = |it: &Evidence| it.row.as_ref().is_some_and(|row| row.cells.is_some());
+        found.extend(rest.into_iter().filter(|(_, it)| is_named(it)));
         found
     }
 
@@ -78,14 +82,23 @@ impl ResponseDecision {
         if let Some(verdict) = self.by_table(turn, Some(reading)) {
             return verdict;
         }
+        let read = self.read_evidence(turn, is_text, 1);
+        let named = choice::named_row(&read, reading).filter(|it| !it.is_bare || parts.is_empty());
+        if let Some(verdict) = named.as_ref().and_then(|it| self.by_named_row(turn, it)) {
+            return verdict;
+        }
         let answers = f64::from(reading.precision) >= self.config.min_precision;
         let choice = choice::choose(
-            &self.read_evidence(turn, is_text, 1),
+            &read,
             reading,
             turn.context.query(),
             &turn.taught,
             self.config.max_sentences as usize,
         );
+        // Where a turn asks a row for what it does not have, some cell is still the best.
+        let is_silent =
+            |of: &NamedRow| of.is_bare && choice.as_ref().is_some_and(|it| it.place == of.place);
+        let answers = answers && !named.as_ref().is_some_and(is_silent);
         let is_taught = choice.as_ref().is_some_and(|it| it.is_taught);
         // A section that answers the utterance as a whole probably answers all of its questions.
         if let Some((verdict, is_whole)) = self.of_parts(turn, parts)
@@ -113,6 +126,17 @@ impl ResponseDecision {
             decided.precision = Some(Score::new(reading.precision.into()));
         }
         verdict
+    }
+
+    /// Answers with the cell that the reader finds in the row that the turn names.
+    fn by_named_row(&self, turn: &TurnInFlight, named: &NamedRow) -> Option<DecidedResponse> {
+        let (cell, place) = (named.cell?, named.place);
+        let said = choice::said(&turn.evidence[place], &[cell], turn.context.lexicon())?;
+        let precision = Some(Score::new(named.precision));
+        let decided =
+            ActionDecision { precision, said: Some(said), ..ActionDecision::to(Action::Answer) };
+        let is_sure = named.precision >= self.config.min_precision;
+        is_sure.then(|| DecidedResponse { decided: Some(decided), answers: vec![place] })
     }
 
     /// Answers several questions, each by itself. Returns also whether every one is answered; `None`

@@ -151,6 +151,37 @@ fn cells_that_are_asked_for_by_name_are_said_without_the_reader() {
 }
 
 #[test]
+fn the_reader_judges_the_row_that_a_turn_names() {
+    let rows = |is_bare: bool| {
+        let mut desk = named(row("Desk", "£80"), 0.0, None);
+        let cells = desk.row.as_mut().and_then(|row| row.cells.as_mut()).expect("cells");
+        cells.columns.retain(|_| !is_bare);
+        vec![row("Oslo lamp", "£49"), Evidence { relevance: Score::new(0.0), ..desk }]
+    };
+    // It is read though one piece is more relevant.
+    let config = DecisionConfig { max_read: 1, ..DecisionConfig::default() };
+    let decided = |config: &DecisionConfig, is_bare, desk: &[f32], precision| {
+        let given = reading(&[&[-5.0, -5.0, -5.0], desk], precision);
+        let (turn, _) = decided_with(config, &["u: my wobbly desk, then?"], rows(is_bare), given);
+        let precision = turn.decision.as_ref().and_then(|it| it.precision);
+        (of(&turn).0, of(&turn).2.to_owned(), precision.map(Score::get))
+    };
+    let answer = (Action::Answer, "For Desk: price is £80.".to_owned(), Some(0.85));
+    assert_eq!(decided(&config, false, &[-5.0, -5.0, 0.9], 0.1), answer, "what is asked");
+    assert_eq!(decided(&config, true, &[-5.0, -5.0, 2.4], 0.1), answer, "nothing else is asked");
+    for (is_bare, desk, precision) in [
+        (false, [-5.0, -5.0, 0.7], 0.1),
+        (false, [-5.0, 3.0, 0.9], 0.1),
+        // A cell is the best of the evidence, but the row does not have what is asked.
+        (true, [-5.0, -5.0, 2.2], 0.9),
+    ] {
+        assert_eq!(decided(&config, is_bare, &desk, precision).0, Action::Decline, "{desk:?}");
+    }
+    let strict = DecisionConfig { min_precision: 0.86, ..config };
+    assert_eq!(decided(&strict, false, &[-5.0, -5.0, 0.9], 0.1).0, Action::Decline);
+}
+
+#[test]
 fn what_a_turn_asks_beside_cells_is_read_in_pages() {
     let lines = ["u: the desk's price, and can I return it?"];
     let desk =

@@ -21,19 +21,20 @@ use super::{Row, subject};
 use crate::questions::{asks, clause_ends, part};
 
 mod chinese;
+mod several;
 
 pub(super) use chinese::ChineseNames;
 
 /// The most words of an utterance that asks for a cell. Longer ones tell a story.
 const MOST_WORDS: usize = 30;
 /// The fewest names that share a word for it to name nothing by itself, like "tent".
-const SHARED: usize = 3;
+pub(super) const SHARED: usize = 3;
 /// The most rows that one word of an utterance may bring into question.
 const MOST_ROWS_OF_WORD: usize = 256;
 /// The least length of a word that may be misspelt, and the length from which two letters may be.
 const MISSPELT: [usize; 2] = [5, 9];
 /// Numbers in words, as they may stand for those in names.
-const NUMBERS: [(&str, &str); 12] = [
+pub(super) const NUMBERS: [(&str, &str); 12] = [
     ("one", "1"),
     ("two", "2"),
     ("three", "3"),
@@ -197,12 +198,26 @@ impl Cells<'_> {
         let mut parts = clause_ends(utterance).into_iter();
         let part =
             parts.find_map(|(end, begin)| self.of_part(&utterance[..end], &utterance[begin..]));
-        match (whole, part) {
+        let sure = match (whole, part) {
             // One question to the row, unless the parts ask for two cells.
             (Some((true, whole)), Some((_, of_part))) if of_part.columns.len() < 2 => Some(whole),
             (Some((true, whole)), None) => Some(whole),
             (whole, part) => part.or(whole.map(|(_, whole)| whole)),
-        }
+        };
+        sure.or_else(|| self.perhaps(utterance))
+    }
+
+    /// Returns the row that an utterance names, with the column that it may ask about, for the reader to
+    /// judge. A row that is named by a part of its name counts only with a column.
+    fn perhaps(&self, utterance: &str) -> Option<(usize, CellsAsked)> {
+        let text = Text::of(utterance);
+        let row = self.named(&text)?;
+        let column = self.column(&text, &row).0;
+        let columns = column.map(|it| self.table.columns[it].name.clone());
+        (row.is_whole || columns.is_some()).then(|| {
+            let columns = columns.into_iter().collect();
+            (row.row, CellsAsked { columns, precision: Score::new(0.0), rest: None })
+        })
     }
 
     /// Finds the cell that one part of an utterance asks for, with every word explained. The other
@@ -280,7 +295,9 @@ impl Cells<'_> {
             of_row.any(|it| it.name == *name) && id.is_none_or(|it| it.name != *name)
         };
         let mut scores: Vec<(f64, Vec<usize>)> = vec![(0.0, Vec::new()); columns.len()];
-        let is_free = |at: &usize| !row.used.contains(at);
+        // "How long" names no column for long hair.
+        let is_of_phrase = |at: usize| at > 0 && text.words[at - 1] == "how";
+        let is_free = |at: &usize| !row.used.contains(at) && !is_of_phrase(*at);
         for column in (0..columns.len()).filter(has) {
             for word in columns[column].words.iter().filter(|it| !terms(it).is_empty()) {
                 let mut places = (0..text.stems.len()).filter(is_free);

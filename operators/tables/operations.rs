@@ -13,8 +13,12 @@ use rustc_hash::FxHashSet;
 use turnstream_ports::script::is_chinese;
 use turnstream_schemas::{RowOperation, RowsAsked};
 
+use super::cells::{NUMBERS, SHARED};
 use super::columns::{ColumnValues, Columns, amount, stem, words_and_amounts};
 use super::words::{CHINESE_WORDS, KNOWN, Words, chinese_words};
+use crate::questions::asks;
+
+mod flags;
 
 /// The most words of an utterance that asks for an operation. Longer ones tell a story, in which
 /// words are more than an operation.
@@ -53,14 +57,32 @@ pub(super) fn asked(utterance: &str, table: &Columns) -> Option<(Vec<usize>, Row
         return None;
     }
     let stems = words.iter().map(|word| stem(word)).collect();
-    let is_said =
-        |word| [&known.said, &known.which, &known.have].into_iter().any(|it| it.contains(word));
+    let of_no_part = [&known.said, &known.which, &known.have, &known.verbs];
+    let is_said = |word| of_no_part.into_iter().any(|it| it.contains(word));
     let explained = words.iter().map(is_said).collect();
     let rows = (0..table.rows).collect();
     let mut asked = Asked { table, known, words, stems, explained, rows, is_chosen: false };
     let (rows, operation, column) = asked.operation()?;
     let is_few = !rows.is_empty() && rows.len() <= MOST_ROWS;
     is_few.then_some((rows, RowsAsked { operation, column, rest: None }))
+}
+
+/// Whether a part of an utterance in English tells something that chooses no rows: it asks nothing and
+/// has no word of the table, no amount and no negation.
+pub(super) fn tells(part: &str, table: &Columns) -> bool {
+    let chooses = |word: &String| {
+        let stem = stem(word);
+        let is_of_column = || table.columns.iter().any(|it| it.words.contains(&stem));
+        let is_of_row = || table.names.contains_key(&stem) || table.kinds.contains_key(&stem);
+        let is_no = || matches!(&**word, "not" | "no" | "nothing" | "without" | "except" | "but");
+        let is_number = || NUMBERS.iter().any(|(name, _)| name == word);
+        let is_said = KNOWN.said.contains(word) || KNOWN.asides.contains(word);
+        is_no()
+            || is_number()
+            || amount(word).is_some()
+            || !is_said && (is_of_column() || is_of_row())
+    };
+    !is_chinese(part) && !asks(part) && !words_and_amounts(part).iter().any(chooses)
 }
 
 /// Finds the comparison that a Chinese utterance makes of the rows that it names; `rest` is the
@@ -92,9 +114,10 @@ impl Asked<'_> {
         let extreme = self.extreme();
         let bound = if extreme.is_none() { self.bound() } else { None };
         self.choose_kinds();
-        if let Some((degree, is_most, column)) = extreme {
-            let compared = self.compared(is_most, column);
-            let best = |asked: &mut Self| asked.best(is_most, column);
+        if let Some((degree, is_most, columns)) = extreme {
+            self.explain_column(columns[0]);
+            let compared = self.compared(is_most, columns[0]);
+            let best = |asked: &mut Self| asked.best(is_most, &columns);
             return compared.or_else(|| (degree == Degree::Superlative).then(|| best(self))?);
         }
         if let Some((is_less, amount, column)) = bound {
@@ -103,14 +126,14 @@ impl Asked<'_> {
         self.flagged().or_else(|| self.counted()).or_else(|| self.listed())
     }
 
-    /// Returns the column that a superlative or comparative is about, and whether it asks for the
-    /// most of it.
-    fn extreme(&mut self) -> Option<(Degree, bool, usize)> {
+    /// Returns the columns that a superlative or comparative may be about, one at least, and whether it
+    /// asks for the most of it.
+    fn extreme(&mut self) -> Option<(Degree, bool, Vec<usize>)> {
         for at in 0..self.words.len() {
-            if let Some((is_most, place, column)) = self.named_amount(at) {
+            if let Some((is_most, place, columns)) = self.named_amount(at) {
                 self.explain(at..=at);
                 self.explain(place..=place);
-                return Some((Degree::Superlative, is_most, column));
+                return Some((Degree::Superlative, is_most, columns));
             }
         }
         let of_word = |word: &String| self.known.extremes.get(word);
@@ -125,9 +148,9 @@ impl Asked<'_> {
             (word, _) if word.ends_with("er") || is_step => Degree::Comparative,
             _ => return None,
         };
-        let column = self.numbers(&extreme.columns)?;
+        let columns = self.all_numbers(&extreme.columns)?;
         self.explain(at - usize::from(is_step)..=at);
-        Some((degree, extreme.is_most != is_least, column))
+        Some((degree, extreme.is_most != is_least, columns))
     }
 
     /// Returns whether a Chinese comparative asks for the most, and its column: 贵 is what 最贵 is
@@ -162,28 +185,47 @@ impl Asked<'_> {
         })
     }
 
-    /// Reads a word with the column beside it, as in "the highest deposit"; in Chinese the column
-    /// may stand before it. Returns whether it asks for the most, where the column is, and which.
-    fn named_amount(&self, at: usize) -> Option<(bool, usize, usize)> {
+    /// Reads a word with the column beside it, as in "the highest deposit" or "costs most". Returns
+    /// whether it asks for the most, where the column is, and which it may be.
+    fn named_amount(&self, at: usize) -> Option<(bool, usize, Vec<usize>)> {
         let is_most = *self.known.amounts.get(&self.words[at])?;
-        let is_chinese = self.words[at].starts_with('最');
         let behind = (1..=3).map(|step| at + step);
-        let before = (1..=3).filter_map(|step| at.checked_sub(step).filter(|_| is_chinese));
+        let before = (1..=3).filter_map(|step| at.checked_sub(step));
         behind.chain(before).find_map(|place| {
             let word = self.stems.get(place)?;
-            let column = self.numbers(std::slice::from_ref(word));
-            let of_unit = || self.known.units.get(word).filter(|_| is_chinese);
-            Some((is_most, place, column.or_else(|| self.numbers(of_unit()?))?))
+            let columns = self.all_numbers(std::slice::from_ref(word));
+            let of_unit = || self.known.units.get(&self.words[place]);
+            Some((is_most, place, columns.or_else(|| self.all_numbers(of_unit()?))?))
         })
     }
 
-    /// Returns the first column of numbers with one of these words, the words in their order.
+    /// Returns the first of these columns.
     fn numbers(&self, words: &[String]) -> Option<usize> {
-        words.iter().find_map(|word| {
-            self.table.columns.iter().position(|column| {
-                matches!(column.values, ColumnValues::Numbers(_)) && column.has(word)
-            })
-        })
+        self.all_numbers(words)?.first().copied()
+    }
+
+    /// Returns the columns of numbers with the first of these words that any has, those with most words
+    /// in the utterance.
+    fn all_numbers(&self, words: &[String]) -> Option<Vec<usize>> {
+        words.iter().map(|word| self.numbers_with(word)).find(|it| !it.is_empty())
+    }
+
+    fn numbers_with(&self, word: &str) -> Vec<usize> {
+        let columns = &self.table.columns;
+        let is_one = |at: &usize| {
+            matches!(columns[*at].values, ColumnValues::Numbers(_)) && columns[*at].has(word)
+        };
+        let said =
+            |at: &usize| columns[*at].words.iter().filter(|word| self.stems.contains(word)).count();
+        let most = (0..columns.len()).filter(is_one).map(|at| said(&at)).max();
+        (0..columns.len()).filter(|at| is_one(at) && Some(said(at)) == most).collect()
+    }
+
+    /// Explains the words of a column's name.
+    fn explain_column(&mut self, column: usize) {
+        for (explained, stem) in self.explained.iter_mut().zip(&self.stems) {
+            *explained |= self.table.columns[column].words.contains(stem);
+        }
     }
 
     fn name(&self, column: usize) -> Option<String> {
@@ -217,6 +259,7 @@ impl Asked<'_> {
         let columns = unit.or_else(|| known.units.get(&sign)).or_else(price)?;
         let column = self.numbers(columns)?;
         self.explain(begin..=end);
+        self.explain_column(column);
         Some((is_less, amount, column))
     }
 
@@ -276,6 +319,9 @@ impl Asked<'_> {
             return None;
         }
         self.rows = named;
+        for at in 0..self.words.len() {
+            self.explained[at] |= self.known.compares.contains(&self.words[at]);
+        }
         for at in self.names().into_iter().map(|(at, _)| at).collect::<Vec<_>>() {
             self.explained[at] = true;
         }
@@ -284,18 +330,48 @@ impl Asked<'_> {
             .then(|| (rows, RowOperation::Compare, self.name(column)))
     }
 
+    /// Explains a word for what all rows are ("machine") behind "your" or "which" or the word that
+    /// compares them, if the table does not have it. Returns `None` if a few names have it.
+    fn explain_subject(&mut self) -> Option<()> {
+        for at in 1..self.words.len() {
+            let before = &*self.words[at - 1];
+            let is_beside = matches!(before, "your" | "ur" | "the" | "which" | "expensive")
+                || self.known.extremes.contains_key(before);
+            let is_subject = self.known.subjects.contains(&self.words[at]);
+            if !is_beside || !is_subject || self.is_kind(at) {
+                continue;
+            }
+            match self.table.names.get(&self.stems[at]).map_or(0, Vec::len) {
+                0 => self.explained[at] = true,
+                1..SHARED => return None,
+                _ => {}
+            }
+        }
+        Some(())
+    }
+
     /// Returns the row with the most or least of a column, or several rows if they are equal.
-    fn best(&mut self, is_most: bool, column: usize) -> Option<Operation> {
+    fn best(&mut self, is_most: bool, columns: &[usize]) -> Option<Operation> {
+        self.explain_subject()?;
         self.choose_words();
+        let (column, rivals) = (columns[0], &columns[1..]);
+        let rows = self.first_rows(is_most, column)?;
+        // Prices by the hour and by the day may have two answers.
+        let is_one = rivals
+            .iter()
+            .all(|rival| self.first_rows(is_most, *rival).is_none_or(|of_rival| of_rival == rows));
+        let operation = if is_most { RowOperation::Most } else { RowOperation::Least };
+        (self.is_explained() && is_one).then(|| (rows, operation, self.name(column)))
+    }
+
+    /// Returns the rows with the most or least of a column. `None` if all have the same.
+    fn first_rows(&self, is_most: bool, column: usize) -> Option<Vec<usize>> {
         let sorted = self.sorted(is_most, column);
         let numbers = self.numbers_of(column)?;
         let best = numbers[*sorted.first()?];
         let rows: Vec<usize> =
             sorted.iter().copied().take_while(|row| numbers[*row] == best).collect();
-        // Where all have the same, none is the cheapest.
-        let is_clear = sorted.len() > rows.len();
-        let operation = if is_most { RowOperation::Most } else { RowOperation::Least };
-        (self.is_explained() && is_clear).then(|| (rows, operation, self.name(column)))
+        (sorted.len() > rows.len()).then_some(rows)
     }
 
     /// Returns the rows with at most or at least an amount.
@@ -316,33 +392,29 @@ impl Asked<'_> {
         self.words.iter().any(|it| words.contains(it))
     }
 
-    /// Returns the rows for which a column says yes, if the utterance asks which they are.
-    fn flagged(&mut self) -> Option<Operation> {
-        let asks = self.says(&self.known.which);
-        let column = self.table.columns.iter().find(|column| {
-            let names = |word: &String| self.stems.contains(word);
-            matches!(column.values, ColumnValues::Flags(_)) && column.words.iter().all(names)
-        })?;
-        let ColumnValues::Flags(flags) = &column.values else { return None };
-        for at in 0..self.stems.len() {
-            self.explained[at] |= column.words.contains(&self.stems[at]);
-        }
-        self.choose_words();
-        let rows: Vec<usize> =
-            self.rows.iter().copied().filter(|row| flags[*row] == Some(true)).collect();
-        let found = (rows, RowOperation::Filter, Some(column.name.clone()));
-        (asks && self.is_explained() && self.rows.len() > 1).then_some(found)
+    /// Returns where the utterance asks how many there are.
+    fn counts(&self) -> Option<(usize, usize)> {
+        let is_count = |at: &usize| self.known.counts.contains(&self.words[*at]);
+        let in_one = (0..self.words.len()).find(is_count).map(|at| (at, at));
+        let in_two = || self.words.windows(2).position(|pair| pair == ["how", "many"]);
+        in_one.or_else(|| in_two().map(|at| (at, at + 1)))
+    }
+
+    fn is_kind(&self, at: usize) -> bool {
+        self.table.kinds.contains_key(&self.stems[at])
     }
 
     /// Returns the rows of a kind, if the utterance asks how many there are.
     fn counted(&mut self) -> Option<Operation> {
-        let is_count = |at: &usize| self.known.counts.contains(&self.words[*at]);
-        let in_one = (0..self.words.len()).find(is_count).map(|at| (at, at));
-        let in_two = || self.words.windows(2).position(|pair| pair == ["how", "many"]);
-        let (begin, end) = in_one.or_else(|| in_two().map(|at| (at, at + 1)))?;
+        let (begin, end) = self.counts()?;
+        let of_rows = |at: &usize| !self.explained[*at] || self.is_kind(*at);
+        // "How many days" counts no rows.
+        let counted = (end + 1..self.words.len()).find(of_rows)?;
+        let is_of_column =
+            self.table.columns.iter().any(|it| it.words.contains(&self.stems[counted]));
         self.explain(begin..=end);
         self.choose_words();
-        let is_count = self.is_chosen && self.is_explained();
+        let is_count = self.is_chosen && self.is_explained() && !is_of_column;
         is_count.then(|| (self.rows.clone(), RowOperation::Count, None))
     }
 

@@ -95,9 +95,10 @@ pub fn said_of_all(rows: &[&TableRow], asked: &RowsAsked, lexicon: &Lexicon) -> 
     };
     let is_by_number = few().any(|row| {
         let column = row.columns.iter().find(|it| Some(&it.name) == asked.column.as_ref());
-        column.is_some_and(|it| !matches!(&*it.value, "yes" | "是"))
+        column.is_some_and(|it| !matches!(&*it.value, "yes" | "是" | "no" | "否" | "0"))
     });
-    if asked.column.is_some() && is_by_number {
+    let is_compared = asked.operation == RowOperation::Compare;
+    if asked.column.is_some() && (is_compared || is_by_number) {
         let pairs: Vec<String> = few().filter_map(by_column).collect();
         let is_chinese = lexicon.language() == Lexicon::chinese().language();
         return (!pairs.is_empty()).then(|| pairs.join(if is_chinese { "" } else { " " }));

@@ -13,6 +13,9 @@ use super::columns::stem;
 const ENGLISH: &str = include_str!("words.txt");
 const CHINESE: &str = include_str!("chinese.txt");
 
+/// The weight of a phrase that asks for a column wherever it stands, beside a word of the name of one.
+pub(super) const ASKS: f64 = 0.9;
+
 /// A comparison that a word asks for: the most or the least of a column with one of these words.
 #[derive(Clone)]
 pub(super) struct Extreme {
@@ -37,6 +40,14 @@ pub(super) struct Words {
     pub(super) which: FxHashSet<String>,
     pub(super) have: FxHashSet<String>,
     pub(super) counts: FxHashSet<String>,
+    /// What means nothing where rows are asked for, and may where a cell is.
+    pub(super) verbs: FxHashSet<String>,
+    /// Phrases for rows that have a no or 0 in a column, with the words of its name.
+    pub(super) without: Vec<(Vec<String>, Vec<String>)>,
+    /// The stems of words of columns of yes and no that questions leave out.
+    pub(super) bare: FxHashSet<String>,
+    /// Words for what the rows of some table are.
+    pub(super) subjects: FxHashSet<String>,
     /// What stands beside rows that are compared by name, in Chinese.
     pub(super) compares: FxHashSet<String>,
     /// Phrases that ask for a column, the longest first, with the words of its name, the best first,
@@ -81,9 +92,13 @@ impl Words {
                 "which" => known.which.extend(words),
                 "have" => known.have.extend(words),
                 "count" => known.counts.extend(words),
+                "verb" => known.verbs.extend(words),
+                "without" => known.without.push((words.collect(), columns)),
+                "bare" => known.bare.extend(words.map(|word| stem(&word))),
+                "subject" => known.subjects.extend(words),
                 "compares" => known.compares.extend(words),
                 "unit" => known.units.extend(words.map(|word| (word, columns.clone()))),
-                "asks" => known.asks.push((words.collect(), columns, 0.9)),
+                "asks" => known.asks.push((words.collect(), columns, ASKS)),
                 // "How much does it weigh" asks for no price.
                 "asks-else" => known.asks.push((words.collect(), columns, 0.8)),
                 "aside" => known.asides.extend(words),

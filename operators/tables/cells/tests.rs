@@ -35,6 +35,9 @@ fn asked(utterance: &str, earlier: &[&str]) -> Option<(String, Option<String>)> 
 
 fn asked_of(table: &Table, utterance: &str, earlier: &[&str]) -> Option<(String, Option<String>)> {
     let (row, cells) = table.cells(utterance, earlier)?;
+    if cells.precision.get() == 0.0 {
+        return None;
+    }
     let id = &table.row(row)?.columns[0].value;
     Some((format!("{id}: {}", cells.columns.join(", ")), cells.rest))
 }
@@ -54,6 +57,7 @@ fn a_row_and_a_column_are_named() {
         ("our walls are dark, is the oslo floor lamp dimmable", "L-1: dimmable"),
         ("bergen: how much and how heavy", "L-2: price eur, weight g"),
         ("how much does the bergen weigh", "L-2: weight g"),
+        ("what does the bergen come to", "L-2: price eur"),
     ] {
         let found = asked(utterance, &[]).unwrap_or_default();
         assert_eq!(found, (cells.to_owned(), None), "{utterance}");
@@ -107,7 +111,29 @@ fn the_more_words_nothing_explains_the_less_certain_it_is() {
     let plain = precision("bergen lamp price").expect("a cell");
     let odd = precision("bergen wobbly lamp price").expect("a cell");
     assert!(plain > odd, "{plain} {odd}");
-    assert_eq!(precision("bergen wobbly crooked lamp price"), None);
+    assert_eq!(precision("bergen wobbly crooked lamp price"), Some(0.0));
+}
+
+#[test]
+fn a_row_that_is_named_is_left_to_the_reader_where_names_are_not_certain() {
+    let table = table();
+    for (utterance, found) in [
+        ("bergen wobbly crooked lamp price", Some(("L-2", "price eur"))),
+        ("is the oslo floor lamp good for reading at night", Some(("L-1", ""))),
+        ("how much oil does the oslo need", Some(("L-1", "price eur"))),
+        // Part of a name, with a column and without.
+        ("the bedside one, my old flickering thing died, how heavy", Some(("L-3", "weight g"))),
+        ("is the bedside one any good", None),
+        ("the bergen or the oslo", None),
+        ("do you deliver", None),
+    ] {
+        let cells = table.cells(utterance, &[]);
+        let perhaps = cells.filter(|(_, it)| it.precision.get() == 0.0);
+        let of_row = |row| Some(table.row(row)?.columns[0].value.clone());
+        let perhaps = perhaps.and_then(|(row, it)| Some((of_row(row)?, it.columns.join(", "))));
+        let expected = found.map(|(row, column)| (row.to_owned(), column.to_owned()));
+        assert_eq!(perhaps, expected, "{utterance}");
+    }
 }
 
 #[test]

@@ -156,6 +156,72 @@ fn rows_are_compared_chosen_and_counted() {
         ("what folding chairs do you have", "Alta and Voss."),
         ("your lightest chair?", "For Voss: weight is 3100 g."),
         ("how many lamps do you have?", "3: Oslo floor lamp, Bergen and Voss plus."),
+        (
+            "which of your machines is the lightest of all?",
+            "For Bergen: weight is 900 g. For Voss plus: weight is 900 g.",
+        ),
+        ("what's the least i can spend on a lamp", "For Bergen: price is 49 EUR."),
+        ("which chair costs most", "For Voss: price is 49 EUR."),
+        // What is only told chooses nothing.
+        ("cheapest lamp please, i read a lot", "For Bergen: price is 49 EUR."),
+        ("just curious. whats your priciest", "For Voss plus: price is 120 EUR."),
+        ("which lamps are not dimmable", "Bergen."),
+        ("how many lamps can be dimmed", ""),
+        ("how many lamps are dimmable", "2: Oslo floor lamp and Voss plus."),
+    ] {
+        assert_eq!(said(utterance).unwrap_or_default(), answer, "{utterance}");
+    }
+}
+
+#[test]
+fn rows_with_a_no_or_nothing_are_asked_for() {
+    let row = |values: Value| Row::of(values.as_object().expect("an object"));
+    let rows = [
+        json!({"id": "1", "name": "Hut", "price_eur_night": 90, "price_eur_week": 500, "dogs_allowed": true, "in_stock_pcs": 3, "nut_free": true}),
+        json!({"id": "2", "name": "Barn", "price_eur_night": 80, "price_eur_week": 560, "dogs_allowed": false, "in_stock_pcs": 0, "nut_free": false}),
+        json!({"id": "3", "name": "Loft", "price_eur_night": 99, "price_eur_week": 600, "dogs_allowed": true, "in_stock_pcs": 0, "nut_free": true}),
+    ];
+    let table = Table::new(rows.map(row).into());
+    let said = |utterance| said_of(&table, utterance, Lexicon::english()).unwrap_or_default();
+    for (utterance, answer) in [
+        ("which ones could we take the dog to", "Hut and Loft."),
+        ("which ones can't i take a dog to", "Barn."),
+        ("what's sold out at the moment", "Barn and Loft."),
+        ("which are without nuts", "Hut and Loft."),
+        ("which have nuts", "Barn."),
+        ("do you have it in stock", ""),
+        // By the night and by the week another one is the cheapest.
+        ("which is the cheapest", ""),
+        ("which is the cheapest per week", "For Hut: price eur week is 500."),
+        ("which is the dearest", "For Loft: price eur night is 99."),
+    ] {
+        assert_eq!(said(utterance), answer, "{utterance}");
+    }
+}
+
+#[test]
+fn rows_that_are_named_together_are_asked_for_one_cell_each() {
+    for (utterance, answer) in [
+        (
+            "how much are the oslo and the bergen",
+            "For Oslo floor lamp: price is 89.9 EUR. For Bergen: price is 49 EUR.",
+        ),
+        (
+            "bergen, oslo & alta - how heavy",
+            "For Bergen: weight is 900 g. For Oslo floor lamp: weight is 2100 g. For Alta: weight is 3900 g.",
+        ),
+        (
+            "are the bergen and the oslo dimmable",
+            "For Bergen: dimmable is no. For Oslo floor lamp: dimmable is yes.",
+        ),
+        (
+            "difference in price between alta and bergen",
+            "For Alta: price is 35 EUR. For Bergen: price is 49 EUR.",
+        ),
+        ("how much deposit for the alta and the oslo", ""),
+        ("bergen and oslo", ""),
+        ("how much is a bergen with an oslo shade", ""),
+        ("how much are the bergen, the oslo and the lyra", ""),
     ] {
         assert_eq!(said(utterance).unwrap_or_default(), answer, "{utterance}");
     }
@@ -197,7 +263,8 @@ fn what_else_is_asked_is_left_open() {
     }
     // What is told may be a condition.
     assert_eq!(rest(chinese_table(), "我带着狗，最便宜的帐篷是哪款"), None);
-    assert_eq!(rest(table(), "my room is dark. which is the cheapest lamp"), None);
+    assert_eq!(rest(table(), "my room is dark, not lit. which is the cheapest lamp"), None);
+    assert_eq!(rest(table(), "i have two chairs, which is the cheapest lamp"), None);
 }
 
 #[test]
@@ -209,7 +276,11 @@ fn what_is_not_certain_is_no_operation() {
         "is the oslo lamp dimmable",
         "how many lamps fit in a box",
         "which is lighter",
-        "what lamps are not dimmable",
+        "what could i dim",
+        "how many grams is a lamp",
+        "cheapest delivery?",
+        "your cheapest plus",
+        "the bergen with the oslo, how much",
         "how heavy is the lightest box you ship",
         "expensive lamp!",
         "",

@@ -83,7 +83,7 @@ impl ResponseDecision {
             return verdict;
         }
         let read = self.read_evidence(turn, is_text, 1);
-        let named = choice::named_row(&read, reading).filter(|it| !it.is_bare || parts.is_empty());
+        let named = choice::named_row(&read, reading).filter(|_| parts.is_empty());
         if let Some(verdict) = named.as_ref().and_then(|it| self.by_named_row(turn, it)) {
             return verdict;
         }

@@ -9,21 +9,22 @@
 use std::cmp::Reverse;
 use std::sync::LazyLock;
 
-use rustc_hash::{FxHashMap, FxHashSet};
+use rustc_hash::FxHashSet;
 use turnstream_knowledge::terms::terms;
 use turnstream_schemas::{CellsAsked, Score};
 
-use super::codes::is_code;
+use super::Row;
 use super::columns::{Columns, stem, words_and_amounts};
 use super::said::UNITS;
 use super::words::KNOWN;
-use super::{Row, subject};
 use crate::questions::{asks, clause_ends, part};
 
 mod chinese;
+mod names;
 mod several;
 
 pub(super) use chinese::ChineseNames;
+pub(super) use names::{NUMBERS, RowNames};
 
 /// The most words of an utterance that asks for a cell. Longer ones tell a story.
 const MOST_WORDS: usize = 30;
@@ -31,44 +32,11 @@ const MOST_WORDS: usize = 30;
 pub(super) const SHARED: usize = 3;
 /// The most rows that one word of an utterance may bring into question.
 const MOST_ROWS_OF_WORD: usize = 256;
-/// The least length of a word that may be misspelt, and the length from which two letters may be.
-const MISSPELT: [usize; 2] = [5, 9];
-/// Numbers in words, as they may stand for those in names.
-pub(super) const NUMBERS: [(&str, &str); 12] = [
-    ("one", "1"),
-    ("two", "2"),
-    ("three", "3"),
-    ("four", "4"),
-    ("five", "5"),
-    ("six", "6"),
-    ("seven", "7"),
-    ("eight", "8"),
-    ("nine", "9"),
-    ("ten", "10"),
-    ("twenty", "20"),
-    ("hundred", "100"),
-];
-
 /// The stems of units, which ask for a column less plainly than the other words of its name.
 static UNIT_STEMS: LazyLock<FxHashSet<String>> = LazyLock::new(|| {
     let units = UNITS.iter().map(|(unit, _)| stem(unit));
     units.chain(["h", "hour", "day", "week", "month", "year"].map(stem)).collect()
 });
-
-/// The rows of a table as they can be named.
-#[derive(Clone, Debug, Default)]
-pub(super) struct RowNames {
-    /// The stems of the words of each row's name.
-    names: Vec<Vec<String>>,
-    /// The words of names, rising, each with its stem.
-    words: Vec<(String, String)>,
-    /// The stems of two words of a name, by the two written as one.
-    pairs: FxHashMap<String, [String; 2]>,
-    /// The ids that are codes, by their first word: all words, and the row.
-    ids: FxHashMap<String, Vec<(Vec<String>, usize)>>,
-    /// The stems of names, columns and kinds. None of them is a misspelling.
-    known: FxHashSet<String>,
-}
 
 /// An utterance, cut into words.
 struct Text {
@@ -108,13 +76,13 @@ enum Where {
 /// turns the words were chosen (docs/measurements/decision.md); `None` if most were wrong.
 fn precision(at: Where, is_whole: bool, unexplained: usize) -> Option<f64> {
     match (at, is_whole, unexplained) {
-        (Where::Here, true, 0) => Some(0.95),
-        (Where::Here, false, 0) => Some(0.88),
-        (Where::Here, true, 1) => Some(0.83),
-        (Where::Here, false, 1) => Some(0.8),
-        (Where::ColumnBefore, true, 0) => Some(0.89),
-        (Where::ColumnBefore, false, 0) => Some(0.69),
-        (Where::RowBefore, true, 0) => Some(0.76),
+        (Where::Here, true, 0) => Some(0.94),
+        (Where::Here, false, 0) => Some(0.92),
+        (Where::Here, true, 1) => Some(0.82),
+        (Where::Here, false, 1) => Some(0.84),
+        (Where::ColumnBefore, true, 0) => Some(0.92),
+        (Where::ColumnBefore, false, 0) => Some(0.75),
+        (Where::RowBefore, true, 0) => Some(0.86),
         _ => None,
     }
 }
@@ -147,38 +115,6 @@ impl Text {
     }
 }
 
-impl RowNames {
-    pub(super) fn of(rows: &[Row], columns: &Columns) -> Self {
-        let says = |word: &String| word.chars().count() == 1 || !terms(word).is_empty();
-        let (mut names, mut words, mut pairs) = (Vec::new(), Vec::new(), FxHashMap::default());
-        let mut ids: FxHashMap<String, Vec<(Vec<String>, usize)>> = FxHashMap::default();
-        for (at, row) in rows.iter().enumerate() {
-            let (id, name) = (row.columns.first(), subject(&row.columns));
-            let id = id.filter(|id| Some(&id.name) != name.map(|it| &it.name));
-            let id = id.filter(|id| is_code(&id.value)).map(|id| words_and_amounts(&id.value));
-            if let Some((first, id)) = id.and_then(|id| Some((id.first()?.clone(), id))) {
-                ids.entry(first).or_default().push((id, at));
-            }
-            let name = words_and_amounts(name.map_or("", |it| &it.value));
-            let name = name.into_iter().filter(says);
-            let name: Vec<(String, String)> =
-                name.map(|word| (word.clone(), stem(&word))).collect();
-            for pair in name.windows(2) {
-                let both = [pair[0].1.clone(), pair[1].1.clone()];
-                pairs.insert(format!("{}{}", pair[0].0, pair[1].0), both);
-            }
-            names.push(name.iter().map(|(_, stem)| stem.clone()).collect());
-            words.extend(name);
-        }
-        words.sort();
-        words.dedup();
-        let mut known: FxHashSet<String> = words.iter().map(|(_, stem)| stem.clone()).collect();
-        known.extend(columns.columns.iter().flat_map(|column| column.words.iter().cloned()));
-        known.extend(columns.kinds.keys().cloned());
-        Self { names, words, pairs, ids, known }
-    }
-}
-
 /// A table in which the cell is sought.
 pub(super) struct Cells<'t> {
     pub(super) rows: &'t [Row],
@@ -204,17 +140,30 @@ impl Cells<'_> {
             (Some((true, whole)), None) => Some(whole),
             (whole, part) => part.or(whole.map(|(_, whole)| whole)),
         };
-        sure.or_else(|| self.perhaps(utterance))
+        sure.or_else(|| self.perhaps(utterance, earlier))
     }
 
     /// Returns the row that an utterance names, with the column that it may ask about, for the reader to
-    /// judge. A row that is named by a part of its name counts only with a column.
-    fn perhaps(&self, utterance: &str) -> Option<(usize, CellsAsked)> {
+    /// judge. A row that an earlier text or a part of its name names counts only with a column.
+    fn perhaps(&self, utterance: &str, earlier: &[&str]) -> Option<(usize, CellsAsked)> {
         let text = Text::of(utterance);
-        let row = self.named(&text)?;
+        let here = self.named(&text);
+        let is_bare = here.as_ref().is_some_and(|row| row.is_whole);
+        let is_other = |word: &String| {
+            KNOWN.extremes.contains_key(word)
+                || matches!(&**word, "next" | "other" | "another" | "instead")
+        };
+        let row = here.or_else(|| {
+            if text.words.iter().any(is_other) {
+                return None;
+            }
+            let mut before = earlier.iter().filter_map(|it| self.named(&Text::of(it)));
+            let row = before.find(|it| it.is_whole)?;
+            Some(Named { used: Vec::new(), ..row })
+        })?;
         let column = self.column(&text, &row).0;
         let columns = column.map(|it| self.table.columns[it].name.clone());
-        (row.is_whole || columns.is_some()).then(|| {
+        (is_bare || columns.is_some()).then(|| {
             let columns = columns.into_iter().collect();
             (row.row, CellsAsked { columns, precision: Score::new(0.0), rest: None })
         })
@@ -299,12 +248,20 @@ impl Cells<'_> {
         let is_of_phrase = |at: usize| at > 0 && text.words[at - 1] == "how";
         let is_free = |at: &usize| !row.used.contains(at) && !is_of_phrase(*at);
         for column in (0..columns.len()).filter(has) {
-            for word in columns[column].words.iter().filter(|it| !terms(it).is_empty()) {
+            let words = &columns[column].words;
+            let unit = words.iter().position(|it| UNIT_STEMS.contains(it));
+            for (at_name, word) in words.iter().enumerate().filter(|(_, it)| !terms(it).is_empty())
+            {
                 let mut places = (0..text.stems.len()).filter(is_free);
-                if let Some(at) = places.find(|at| text.stems[*at] == *word) {
-                    scores[column].0 += if UNIT_STEMS.contains(word) { 0.5 } else { 1.0 };
-                    scores[column].1.push(at);
+                let Some(at) = places.find(|at| text.stems[*at] == *word) else { continue };
+                let is_unit = UNIT_STEMS.contains(word);
+                // "How many hours" does not ask for a price per hour.
+                let is_per = is_unit && unit.is_some_and(|first| first < at_name);
+                if is_per && at > 0 && text.words[at - 1] == "many" {
+                    continue;
                 }
+                scores[column].0 += if is_unit { 0.5 } else { 1.0 };
+                scores[column].1.push(at);
             }
         }
         let mut taken: Vec<usize> = Vec::new();
@@ -321,10 +278,11 @@ impl Cells<'_> {
                     .filter(|it| !it.is_empty())
             };
             for column in names.iter().find_map(with).unwrap_or_default() {
-                if !places.iter().any(|at| scores[column].1.contains(at)) {
-                    scores[column].0 += weight;
-                    scores[column].1.extend(&places);
+                let (score, used) = &mut scores[column];
+                if !places.iter().any(|at| used.contains(at)) {
+                    *score += weight;
                 }
+                used.extend(&places);
             }
         }
         let most = scores.iter().map(|(score, _)| *score).fold(0.0, f64::max);
@@ -420,59 +378,6 @@ impl Cells<'_> {
         let (_, row) = first.filter(|_| another.is_none() && own.iter().any(names))?;
         Some(Named { row: *row, is_whole: false, used: own })
     }
-
-    /// Returns the places of words that are like words of names, each with that word's stem: the
-    /// same, misspelt, a number, two words written as one, or one written as two.
-    fn like(&self, text: &Text) -> Vec<(usize, String)> {
-        let mut like = Vec::new();
-        let is_name = |stem: &String| self.table.names.contains_key(stem);
-        for (at, (word, of_word)) in text.words.iter().zip(&text.stems).enumerate() {
-            if is_name(of_word) {
-                like.push((at, of_word.clone()));
-                continue;
-            }
-            let number =
-                NUMBERS.iter().find(|(name, _)| name == word).map(|(_, it)| (*it).to_owned());
-            if let Some(number) = number.filter(is_name) {
-                like.push((at, number));
-                continue;
-            }
-            if text.is_said(at) || self.names.known.contains(of_word) {
-                continue;
-            }
-            let joined = text.words.get(at + 1).map(|next| stem(&format!("{word}{next}")));
-            if let Some(joined) = joined.filter(is_name) {
-                like.extend([(at, joined.clone()), (at + 1, joined)]);
-                continue;
-            }
-            if let Some(both) = self.names.pairs.get(word) {
-                like.extend(both.iter().map(|stem| (at, stem.clone())));
-                continue;
-            }
-            let first = |text: &str| text.chars().next();
-            let (words, letter) = (&self.names.words, first(word));
-            let begin = words.partition_point(|(name, _)| first(name) < letter);
-            let near = words[begin..].iter().take_while(|(name, _)| first(name) == letter);
-            let misspelt = near.filter(|(name, _)| is_misspelt(word, name));
-            like.extend(misspelt.map(|(_, stem)| (at, stem.clone())));
-        }
-        like.sort();
-        like.dedup();
-        like
-    }
-}
-
-/// Whether a word is another one with a letter too many, too few, wrong or swapped, or two in a long
-/// word. The first letter, which is seldom wrong, is not looked at.
-fn is_misspelt(word: &str, name: &str) -> bool {
-    let shorter = word.len().min(name.len());
-    let has_digit = |it: &str| it.bytes().any(|it| it.is_ascii_digit());
-    let most = 1 + usize::from(shorter >= MISSPELT[1]);
-    shorter >= MISSPELT[0]
-        && word.len().abs_diff(name.len()) <= most
-        && !has_digit(word)
-        && !has_digit(name)
-        && strsim::osa_distance(word, name) <= most
 }
 
 #[cfg(test)]

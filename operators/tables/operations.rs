@@ -335,8 +335,9 @@ impl Asked<'_> {
     fn explain_subject(&mut self) -> Option<()> {
         for at in 1..self.words.len() {
             let before = &*self.words[at - 1];
-            let is_beside = matches!(before, "your" | "ur" | "the" | "which" | "expensive")
-                || self.known.extremes.contains_key(before);
+            let is_beside =
+                matches!(before, "your" | "ur" | "the" | "which" | "expensive" | "many")
+                    || self.known.extremes.contains_key(before);
             let is_subject = self.known.subjects.contains(&self.words[at]);
             if !is_beside || !is_subject || self.is_kind(at) {
                 continue;
@@ -376,6 +377,11 @@ impl Asked<'_> {
 
     /// Returns the rows with at most or at least an amount.
     fn within(&mut self, is_less: bool, amount: f64, column: usize) -> Option<Operation> {
+        let counts = self.counts();
+        if let Some((begin, end)) = counts {
+            self.explain(begin..=end);
+            self.explain_subject()?;
+        }
         self.choose_words();
         let numbers = self.numbers_of(column)?;
         let fits = |row: &usize| {
@@ -383,7 +389,10 @@ impl Asked<'_> {
         };
         let mut rows = self.sorted(!is_less, column);
         rows.retain(fits);
-        let found = (rows, RowOperation::Filter, self.name(column));
+        let found = match counts {
+            Some(_) => (rows, RowOperation::Count, None),
+            None => (rows, RowOperation::Filter, self.name(column)),
+        };
         self.is_explained().then_some(found)
     }
 

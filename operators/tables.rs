@@ -25,6 +25,7 @@ mod operations;
 mod said;
 mod words;
 
+pub(crate) use cells::named_among;
 pub use said::{said, said_of_all};
 
 /// The names of a column that says what a row is about.

@@ -1,12 +1,14 @@
 //! Chooses the section that answers and which of its sentences to say, by the reader's scores.
 
+use std::ops::Range;
+
 use turnstream_knowledge::language::Lexicon;
 use turnstream_knowledge::phrasings::NearestPhrasings;
 use turnstream_knowledge::sentences::sentences;
 use turnstream_ports::model::reader::{Reading, Section};
 use turnstream_schemas::{CellsAsked, Column, Evidence, Score, TableRow};
 
-use crate::tables::{self, subject};
+use crate::tables::{self, named_among, subject};
 
 /// The most by which a sentence's logit may be below the best one's for it to be said too.
 const BESIDE: f32 = 1.5;
@@ -104,8 +106,19 @@ pub(super) fn choose(
         .filter(|other| *other != at && scores[*other] >= score - BESIDE)
         .collect();
     others.sort_by(|a, b| scores[*b].total_cmp(&scores[*a]));
-    // In a list of questions and answers, the sentence after a question answers it.
     let texts = section(evidence, &NearestPhrasings::default()).sentences;
+    // Of the rows of a page's table only the one that the utterance names is said.
+    let rows = if evidence.row.is_none() { table_of_page(&texts, at) } else { at..at };
+    let first_cell = |at: usize| texts[at].split(CELLS).next().unwrap_or_default();
+    let named = named_among(&rows.clone().map(first_cell).collect::<Vec<_>>(), utterance);
+    let (at, others) = match named {
+        Some(named) => {
+            others.retain(|other| !rows.contains(other));
+            (rows.start + named, others)
+        }
+        None => (at, others),
+    };
+    // In a list of questions and answers, the sentence after a question answers it.
     let is_question = |at: &usize| texts.get(*at).is_some_and(|it| it.ends_with(['?', '？']));
     let answer = |at: usize| if is_question(&at) { at + 1 } else { at };
     let chosen = std::iter::once(at).chain(others).map(answer);
@@ -117,6 +130,18 @@ pub(super) fn choose(
     }
     sentences.sort_unstable();
     Some(Choice { place, sentences, rivals, is_taught: lesson.is_some() })
+}
+
+/// What separates the cells of a row of a page's table.
+const CELLS: &str = " | ";
+
+/// Returns the places of the rows of the page's table that a sentence is a row of; none if it is not.
+fn table_of_page(texts: &[String], at: usize) -> Range<usize> {
+    let is_row = |text: &&String| text.contains(CELLS);
+    let (before, behind) = texts.split_at(at.min(texts.len()));
+    let below = behind.iter().take_while(is_row).count();
+    let above = before.iter().rev().take_while(is_row).count();
+    if below == 0 { at..at } else { at - above..at + below }
 }
 
 /// What the reader finds of a row that a turn names, where names alone were not certain enough.
@@ -206,7 +231,7 @@ pub(super) fn said(evidence: &Evidence, chosen: &[usize], lexicon: &Lexicon) -> 
         .iter()
         .filter_map(|at| all.get(*at))
         // In a table row of a page the first cell is the subject, and the others describe it.
-        .map(|sentence| sentence.replacen(" | ", ": ", 1).replace(" | ", ", "))
+        .map(|sentence| sentence.replacen(CELLS, ": ", 1).replace(CELLS, ", "))
         .collect();
     (!chosen.is_empty()).then(|| joined(&chosen, lexicon))
 }
@@ -228,3 +253,6 @@ fn joined(sentences: &[String], lexicon: &Lexicon) -> String {
     }
     text
 }
+
+#[cfg(test)]
+mod tests;

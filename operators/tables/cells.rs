@@ -24,6 +24,7 @@ mod names;
 mod several;
 
 pub(super) use chinese::ChineseNames;
+pub(crate) use names::named_among;
 pub(super) use names::{NUMBERS, RowNames};
 
 /// The most words of an utterance that asks for a cell. Longer ones tell a story.

@@ -95,7 +95,8 @@ pub struct TurnsConfig {
     /// on the set may not fit, and finished inputs then wait until the lowest input in flight has
     /// ended.
     pub max_in_flight_per_partition: usize,
-    /// The most inputs of the whole process in flight, from 1; beyond that all partitions pause.
+    /// The most inputs of the whole process in flight, from 1; beyond that nothing more is read, and after
+    /// 0.2 seconds all partitions pause.
     pub max_in_flight: usize,
 }
 

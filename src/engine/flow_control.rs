@@ -64,6 +64,11 @@ impl FlowControl {
         state.of(partition) >= self.max_per_partition || state.in_all >= self.max_in_all
     }
 
+    /// Whether all partitions together have reached the bound of the process.
+    pub fn is_process_full(&self) -> bool {
+        self.state().in_all >= self.max_in_all
+    }
+
     /// Whether a paused partition may resume: both counts are at most half their bounds, so that it
     /// does not pause again at once.
     pub fn has_room(&self, partition: i32) -> bool {

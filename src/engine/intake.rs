@@ -34,6 +34,11 @@ const RESTORE_RETRY_MS: u64 = 100;
 /// Milliseconds between two log lines about partitions that still cannot be restored.
 const TELL_MS: u64 = 60_000;
 
+/// The longest time without a poll while the process is full, in milliseconds. The client keeps what it
+/// has fetched meanwhile; a pause would drop it. Then all partitions pause, so that polls, which
+/// rebalances need, bring no more.
+const HOLD_MS: u64 = 200;
+
 /// The longest poll while revoked partitions are held, because other members wait for them.
 const REVOKED_POLL: Duration = Duration::from_millis(2);
 
@@ -49,6 +54,8 @@ pub struct Intake<W> {
     assigned: VecDeque<Assignment>,
     /// When the first of `assigned` is tried again.
     restore_at_ms: u64,
+    /// When the process became full; absent while it has room.
+    full_since_ms: Option<u64>,
     /// When the last warning about a failed restore was logged.
     told_ms: Option<u64>,
     revoked: Vec<Revoked>,
@@ -111,6 +118,7 @@ impl<W: Inlets> Intake<W> {
             partitions: BTreeMap::new(),
             assigned: VecDeque::new(),
             restore_at_ms: 0,
+            full_since_ms: None,
             told_ms: None,
             revoked: Vec::new(),
             unsettled: Vec::new(),
@@ -134,6 +142,9 @@ impl<W: Inlets> Intake<W> {
     pub fn poll(&mut self, now_ms: u64, wait: Duration) -> Result<bool, IntakeError> {
         self.release(now_ms)?;
         self.restore(now_ms)?;
+        if self.holds(now_ms, wait) {
+            return Ok(true);
+        }
         self.pause_and_resume()?;
         let mut held = self.partitions.values();
         let all_paused = held.len() > 0 && held.all(|held| held.paused);
@@ -166,6 +177,21 @@ impl<W: Inlets> Intake<W> {
     /// Stops polling and returns the consumer.
     pub fn stop(self) -> Box<dyn Consumer> {
         self.consumer
+    }
+
+    /// Waits for room instead of a poll if the process is full, for [`HOLD_MS`] in all and for at most
+    /// `wait` at once. Returns whether it did.
+    fn holds(&mut self, now_ms: u64, wait: Duration) -> bool {
+        if !self.flow.is_process_full() {
+            self.full_since_ms = None;
+            return false;
+        }
+        let left = HOLD_MS.saturating_sub(now_ms - *self.full_since_ms.get_or_insert(now_ms));
+        let holds = left > 0 && !wait.is_zero() && self.revoked.is_empty();
+        if holds {
+            self.flow.wait_for_settled(wait.min(Duration::from_millis(left)));
+        }
+        holds
     }
 
     fn pause_and_resume(&mut self) -> Result<(), IntakeError> {
@@ -351,3 +377,6 @@ pub enum IntakeError {
     #[error(transparent)]
     Cache(#[from] CacheError),
 }
+
+#[cfg(test)]
+mod tests;

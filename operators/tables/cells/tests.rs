@@ -7,7 +7,7 @@ use super::super::{Row, Table};
 fn table() -> Table {
     let row = |values: Value| Row::of(values.as_object().expect("an object"));
     let rows = [
-        json!({"id": "L-1", "name": "Oslo floor lamp", "category": "lamp", "price_eur": 89.9, "weight_g": 2100, "dimmable": true}),
+        json!({"id": "L-1", "name": "Oslo floor lamp", "category": "lamp", "price_eur": 89.9, "weight_g": 2100, "dimmable": true, "tall_shade_eur": 9}),
         json!({"id": "L-2", "name": "Bergen lamp", "category": "lamp", "price_eur": 49, "weight_g": 900, "dimmable": false}),
         json!({"id": "C-1", "name": "Alta 2", "category": "folding chair", "price_eur": 35, "weight_g": 3900, "rent_eur_day": 2}),
         json!({"id": "C-2", "name": "Alta 2 plus", "category": "folding chair", "price_eur": 49, "weight_g": 3100}),
@@ -98,6 +98,9 @@ fn what_is_not_certain_is_no_cell() {
         "bergen",
         "is the oslo good for reading when guests stay over for dinner and games",
         "the colour of the bergen lamp",
+        // Neither a column for tall shades nor a price per day.
+        "how tall is the oslo floor lamp",
+        "how many days can i have the alta 2",
         "",
     ] {
         assert_eq!(asked(utterance, &[]), None, "{utterance}");
@@ -126,8 +129,11 @@ fn a_row_that_is_named_is_left_to_the_reader_where_names_are_not_certain() {
         ("is the bedside one any good", None),
         ("the bergen or the oslo", None),
         ("do you deliver", None),
+        ("will it be much lighter once folded, i mean how heavy", None),
+        ("what does the next one weigh when folded up", None),
+        ("what does it weigh when folded up", Some(("C-2", "weight g"))),
     ] {
-        let cells = table.cells(utterance, &[]);
+        let cells = table.cells(utterance, &["how much is the alta 2 plus"]);
         let perhaps = cells.filter(|(_, it)| it.precision.get() == 0.0);
         let of_row = |row| Some(table.row(row)?.columns[0].value.clone());
         let perhaps = perhaps.and_then(|(row, it)| Some((of_row(row)?, it.columns.join(", "))));

@@ -179,21 +179,24 @@ fn rows_with_a_no_or_nothing_are_asked_for() {
     let rows = [
         json!({"id": "1", "name": "Hut", "price_eur_night": 90, "price_eur_week": 500, "dogs_allowed": true, "in_stock_pcs": 3, "nut_free": true}),
         json!({"id": "2", "name": "Barn", "price_eur_night": 80, "price_eur_week": 560, "dogs_allowed": false, "in_stock_pcs": 0, "nut_free": false}),
-        json!({"id": "3", "name": "Loft", "price_eur_night": 99, "price_eur_week": 600, "dogs_allowed": true, "in_stock_pcs": 0, "nut_free": true}),
+        json!({"id": "3", "name": "Loft unit", "price_eur_night": 99, "price_eur_week": 600, "dogs_allowed": true, "in_stock_pcs": 0, "nut_free": true}),
     ];
     let table = Table::new(rows.map(row).into());
     let said = |utterance| said_of(&table, utterance, Lexicon::english()).unwrap_or_default();
     for (utterance, answer) in [
-        ("which ones could we take the dog to", "Hut and Loft."),
+        ("which ones could we take the dog to", "Hut and Loft unit."),
         ("which ones can't i take a dog to", "Barn."),
-        ("what's sold out at the moment", "Barn and Loft."),
-        ("which are without nuts", "Hut and Loft."),
+        ("what's sold out at the moment", "Barn and Loft unit."),
+        ("which are without nuts", "Hut and Loft unit."),
         ("which have nuts", "Barn."),
         ("do you have it in stock", ""),
         // By the night and by the week another one is the cheapest.
         ("which is the cheapest", ""),
         ("which is the cheapest per week", "For Hut: price eur week is 500."),
-        ("which is the dearest", "For Loft: price eur night is 99."),
+        // A unit may be one of them or all.
+        ("which is your dearest unit", ""),
+        ("which is your dearest room", "For Loft unit: price eur night is 99."),
+        ("which is the dearest", "For Loft unit: price eur night is 99."),
     ] {
         assert_eq!(said(utterance), answer, "{utterance}");
     }
@@ -222,6 +225,7 @@ fn rows_that_are_named_together_are_asked_for_one_cell_each() {
         ("bergen and oslo", ""),
         ("how much is a bergen with an oslo shade", ""),
         ("how much are the bergen, the oslo and the lyra", ""),
+        ("how much are the bergen, the oslo and the voss", ""),
     ] {
         assert_eq!(said(utterance).unwrap_or_default(), answer, "{utterance}");
     }

@@ -171,7 +171,7 @@ fn the_reader_judges_the_row_that_a_turn_names() {
     assert_eq!(decided(&config, true, &[-5.0, -5.0, 2.4], 0.1), answer, "nothing else is asked");
     for (is_bare, desk, precision) in [
         (false, [-5.0, -5.0, 0.7], 0.1),
-        (false, [-5.0, 3.0, 0.9], 0.1),
+        (false, [3.0, -5.0, 0.9], 0.1),
         // A cell is the best of the evidence, but the row does not have what is asked.
         (true, [-5.0, -5.0, 2.2], 0.9),
     ] {

@@ -423,7 +423,9 @@ impl Asked<'_> {
             self.table.columns.iter().any(|it| it.words.contains(&self.stems[counted]));
         self.explain(begin..=end);
         self.choose_words();
-        let is_count = self.is_chosen && self.is_explained() && !is_of_column;
+        // Nor does "how many in the hut".
+        let is_several = self.rows.len() > 1 || self.is_kind(counted);
+        let is_count = self.is_chosen && is_several && self.is_explained() && !is_of_column;
         is_count.then(|| (self.rows.clone(), RowOperation::Count, None))
     }
 

@@ -35,6 +35,7 @@ fn of_a_table_in_a_page_the_row_that_is_named_is_said() {
         // Neither or both are named.
         ("how much is power", vec![1, 2, 3]),
         ("6 or 10?", vec![1, 2, 3]),
+        ("a family of four, two adults, or 6", vec![1, 2, 3]),
     ] {
         assert_eq!(chosen(utterance, &rows), expected, "{utterance}");
     }

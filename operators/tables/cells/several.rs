@@ -41,8 +41,8 @@ impl Cells<'_> {
     }
 
     /// Returns the rows that a text names by words that no other name has, in its order, and the places of
-    /// the words of their names. `None` if it names fewer than two, too many, or perhaps another, or
-    /// if nothing joins two of them.
+    /// the words of their names. `None` if it names fewer than two or too many, or if
+    /// nothing joins two of them.
     fn several(&self, text: &Text) -> Option<(Vec<usize>, Vec<usize>)> {
         let of_column = |stem: &String| self.table.columns.iter().any(|it| it.words.contains(stem));
         let like = self.like(text);
@@ -67,8 +67,7 @@ impl Cells<'_> {
         }
         let is_of_named =
             |stem: &String| named.iter().any(|row| self.names.names[*row].contains(stem));
-        let is_open = own.iter().any(|(_, stem)| !is_of_named(stem));
-        if is_open || !(2..=MOST_NAMED).contains(&named.len()) {
+        if !(2..=MOST_NAMED).contains(&named.len()) {
             return None;
         }
         let used = like.iter().filter(|(_, stem)| is_of_named(stem)).map(|(at, _)| *at).collect();

@@ -23,7 +23,9 @@ impl Inlets for Counting<'_> {
 fn a_full_process_is_not_polled_and_pauses_only_after_a_time() {
     let log = EmbeddedLog::in_memory(&EmbeddedConfig::default()).unwrap();
     let append = || log.append(Topic::Turns, 0, Message::default()).unwrap();
-    (0..4).for_each(|_| drop(append()));
+    for _ in 0..4 {
+        append();
+    }
     let consumer = Box::new(log.consumer("group", Topic::Turns).unwrap());
     let flow = Arc::new(FlowControl::new(100, 4));
     let (reports, _reported) = crossbeam_channel::unbounded();

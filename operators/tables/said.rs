@@ -12,6 +12,7 @@ pub(super) const UNITS: &[(&str, &str)] = &[
     ("usd", " USD"),
     ("gbp", " GBP"),
     ("chf", " CHF"),
+    ("cent", " cents"),
     ("percent", "%"),
     ("min", " minutes"),
     ("minutes", " minutes"),
@@ -40,6 +41,10 @@ pub(super) const UNITS: &[(&str, &str)] = &[
     ("persons", " persons"),
 ];
 
+/// Behind a unit at the end of a column's name, what an amount is for, beside units: a price of 9 EUR per
+/// hour.
+const PER: [&str; 6] = ["hour", "day", "night", "week", "month", "year"];
+
 /// Says columns of a row as a sentence that names the row's subject. Returns `None` if no column is
 /// left beside the subject.
 pub fn said(row: &[Column], chosen: &[&Column], lexicon: &Lexicon) -> Option<String> {
@@ -51,7 +56,7 @@ pub fn said(row: &[Column], chosen: &[&Column], lexicon: &Lexicon) -> Option<Str
         if is_chinese && let Some(flag) = flag_in_chinese(column) {
             return flag;
         }
-        let (name, unit) = with_unit(column).unwrap_or((&column.name, ""));
+        let (name, unit) = with_unit(column).unwrap_or((&column.name, String::new()));
         format!("{name}{is}{}{unit}", column.value)
     };
     let pairs: Vec<String> = others.map(pair).collect();
@@ -127,13 +132,19 @@ pub fn said_of_all(rows: &[&TableRow], asked: &RowsAsked, lexicon: &Lexicon) -> 
 }
 
 /// Returns the name of a column without its unit, and the unit, if the value is a number and the
-/// name ends in a unit: `price eur` and 349 is a price of 349 EUR. Behind a Chinese name, any last
-/// part is a unit (`价格 元`).
-fn with_unit(column: &Column) -> Option<(&str, &str)> {
+/// name ends in a unit: `price eur` and 349 is a price of 349 EUR, and `price eur night` one per night. Behind a
+/// Chinese name, any last part is a unit (`价格 元`).
+fn with_unit(column: &Column) -> Option<(&str, String)> {
     let is_number = column.value.bytes().all(|it| it.is_ascii_digit() || it == b'.');
-    let (name, unit) = column.name.rsplit_once(' ').filter(|_| is_number)?;
-    let known = UNITS.iter().find(|(word, _)| *word == unit).map(|(_, said)| *said);
-    Some((name, known.or_else(|| has_han(unit).then_some(unit))?))
+    let known = |unit: &str| UNITS.iter().find(|(word, _)| *word == unit).map(|(_, said)| *said);
+    let (name, last) = column.name.rsplit_once(' ').filter(|_| is_number)?;
+    let per = known(last).map(str::trim_start).or(PER.contains(&last).then_some(last));
+    if let (Some(per), Some((name, of))) = (per, name.rsplit_once(' '))
+        && let Some(unit) = known(of)
+    {
+        return Some((name, format!("{unit} per {per}")));
+    }
+    Some((name, known(last).or_else(|| has_han(last).then_some(last))?.to_owned()))
 }
 
 #[cfg(test)]
@@ -149,10 +160,12 @@ mod tests {
             column("price eur", "349"),
             column("delivery days", "2 to 3"),
             column("size m2", "4.5"),
+            column("rent eur night", "9"),
+            column("rate cent kwh", "31"),
             column("sold by min", "no"),
         ];
         let chosen: Vec<&Column> = row[2..].iter().collect();
-        let expected = "For Summit: price is 349 EUR, delivery days is 2 to 3, size is 4.5 m² and sold by min is no.";
+        let expected = "For Summit: price is 349 EUR, delivery days is 2 to 3, size is 4.5 m², rent is 9 EUR per night, rate is 31 cents per kWh and sold by min is no.";
         assert_eq!(said(&row, &chosen, Lexicon::english()).as_deref(), Some(expected));
         assert_eq!(said(&row, &[&row[1]], Lexicon::english()), None);
         let row = [column("名称", "青瓦小院"), column("每晚价 元", "468"), column("城市", "苏州")];

@@ -193,13 +193,13 @@ fn rows_with_a_no_or_nothing_are_asked_for() {
         ("do you have it in stock", ""),
         // By the night and by the week another one is the cheapest.
         ("which is the cheapest", ""),
-        ("which is the cheapest per week", "For Day hut: price eur week is 500."),
+        ("which is the cheapest per week", "For Day hut: price is 500 EUR per week."),
         ("how many days is that", ""),
         ("and how many in the hut", ""),
         // A unit may be one of them or all.
         ("which is your dearest unit", ""),
-        ("which is your dearest room", "For Loft unit: price eur night is 99."),
-        ("which is the dearest", "For Loft unit: price eur night is 99."),
+        ("which is your dearest room", "For Loft unit: price is 99 EUR per night."),
+        ("which is the dearest", "For Loft unit: price is 99 EUR per night."),
     ] {
         assert_eq!(said(utterance), answer, "{utterance}");
     }

@@ -199,7 +199,7 @@ impl Asked<'_> {
         })
     }
 
-    /// Returns the first of these columns.
+    /// Returns the first column of [`Self::all_numbers`].
     fn numbers(&self, words: &[String]) -> Option<usize> {
         self.all_numbers(words)?.first().copied()
     }

@@ -18,7 +18,7 @@ const RIVALS: f32 = 0.7;
 /// its column too, and where they ask for none.
 const NAMED: [f32; 2] = [0.8, 2.3];
 /// The precision of such answers. On development data all fourteen were right, which is few.
-const NAMED_PRECISION: f64 = 0.85;
+pub(super) const NAMED_PRECISION: f64 = 0.85;
 /// The least cosine of a question and a phrasing at which the two say the same: what staff taught
 /// of it holds, whatever the reader finds.
 const SAME: f64 = 0.97;
@@ -152,7 +152,6 @@ pub(super) struct NamedRow {
     pub(super) cell: Option<usize>,
     /// Whether the turn's words ask for no column: what the reader finds then is all that there is.
     pub(super) is_bare: bool,
-    pub(super) precision: f64,
 }
 
 /// Returns what the reader finds of the row that the turn names; `None` if it names none that was read.
@@ -167,7 +166,7 @@ pub(super) fn named_row(read: &[(usize, &Evidence)], reading: &Reading) -> Optio
             **score >= NAMED[usize::from(is_bare)] && (is_bare || is_asked)
         });
         let cell = cell.map(|(at, _)| at);
-        Some(NamedRow { place: *place, cell, is_bare, precision: NAMED_PRECISION })
+        Some(NamedRow { place: *place, cell, is_bare })
     })
 }
 

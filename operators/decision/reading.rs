@@ -5,7 +5,7 @@ use turnstream_knowledge::phrasings::NearestPhrasings;
 use turnstream_ports::model::reader::{Question, ReadRequest, Reading};
 use turnstream_schemas::{Action, Evidence, Score};
 
-use super::choice::{self, Choice, NamedRow, OfTable};
+use super::choice::{self, Choice, NAMED_PRECISION, NamedRow, OfTable};
 use super::{DecidedResponse, ResponseDecision, intent};
 use crate::flow::{ActionDecision, TurnInFlight};
 use crate::questions::questions;
@@ -132,10 +132,10 @@ impl ResponseDecision {
     fn by_named_row(&self, turn: &TurnInFlight, named: &NamedRow) -> Option<DecidedResponse> {
         let (cell, place) = (named.cell?, named.place);
         let said = choice::said(&turn.evidence[place], &[cell], turn.context.lexicon())?;
-        let precision = Some(Score::new(named.precision));
+        let precision = Some(Score::new(NAMED_PRECISION));
         let decided =
             ActionDecision { precision, said: Some(said), ..ActionDecision::to(Action::Answer) };
-        let is_sure = named.precision >= self.config.min_precision;
+        let is_sure = NAMED_PRECISION >= self.config.min_precision;
         is_sure.then(|| DecidedResponse { decided: Some(decided), answers: vec![place] })
     }
 

@@ -147,6 +147,10 @@ fn rows_are_compared_chosen_and_counted() {
             "For Alta: weight is 3900 g. For Oslo floor lamp: weight is 2100 g.",
         ),
         (
+            "alta vs oslo, which is lighter",
+            "For Oslo floor lamp: weight is 2100 g. For Alta: weight is 3900 g.",
+        ),
+        (
             "what lamps have you got under 100 euros",
             "For Bergen: price is 49 EUR. For Oslo floor lamp: price is 89.9 EUR.",
         ),

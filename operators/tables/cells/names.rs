@@ -128,24 +128,23 @@ fn is_misspelt(word: &str, name: &str) -> bool {
         && strsim::osa_distance(word, name) <= most
 }
 
-/// Returns the one of several names of which an English text has the largest share of words; `None` if it has
-/// none, or as much of two. What stands in brackets counts for nothing.
+/// Returns the one of several names of which an English text has all words, the longest; `None` if it has
+/// none, or two as long. What stands in brackets counts for nothing.
 pub(crate) fn named_among(names: &[&str], text: &str) -> Option<usize> {
     let number = |word: String| match NUMBERS.iter().find(|(name, _)| *name == word) {
         Some((_, digits)) => (*digits).to_owned(),
         None => stem(&word),
     };
     let said: FxHashSet<String> = words_and_amounts(text).into_iter().map(number).collect();
-    let share = |name: &&str| {
+    let length = |name: &&str| {
         let name = name.split('(').next().unwrap_or_default();
         let counts = |word: &String| amount(word).is_some() || !terms(word).is_empty();
         let words: Vec<String> =
             words_and_amounts(name).into_iter().filter(counts).map(number).collect();
-        let found = words.iter().filter(|word| said.contains(*word)).count();
-        found as f64 / words.len().max(1) as f64
+        if words.iter().all(|word| said.contains(word)) { words.len() } else { 0 }
     };
-    let shares: Vec<f64> = names.iter().map(share).collect();
-    let most = shares.iter().copied().fold(0.0, f64::max);
-    let mut best = (0..names.len()).filter(|at| most > 0.0 && shares[*at] == most);
+    let lengths: Vec<usize> = names.iter().map(length).collect();
+    let most = lengths.iter().copied().max().unwrap_or_default();
+    let mut best = (0..names.len()).filter(|at| most > 0 && lengths[*at] == most);
     best.next().filter(|_| best.next().is_none())
 }

@@ -11,7 +11,6 @@ use clap::ValueEnum;
 use serde::Serialize;
 use turnstream_console::progress::Progress;
 use turnstream_console::{Exit, InputRefused, Usage, load_config, print_json, signals};
-use turnstream_engine::commit::TracePlace;
 use turnstream_engine::config::{Checks, Config, Loaded};
 use turnstream_engine::dependencies::{Dependencies, Reach};
 use turnstream_engine::metrics::{Metrics, resident_bytes};
@@ -227,11 +226,8 @@ pub(crate) fn run(
 ) -> anyhow::Result<Exit> {
     let outputs = Outputs::of(args)?;
     let config = &mut loaded.value;
-    // Files need no interval, and a logged turn may have any age.
-    config.commit.interval_ms = 0;
+    config.set_for_replay();
     config.commit.publish_recorded = args.out_recorded.is_some();
-    config.responses.trace = TracePlace::Inline;
-    config.turns.max_timestamp_skew_seconds = 0;
     let workers = args.workers.unwrap_or(config.run.workers) as usize;
 
     let metrics = Metrics::new(&config.metrics);

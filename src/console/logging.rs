@@ -10,7 +10,8 @@
 //! - `trace`: no action; for people who develop the engine.
 //!
 //! `--log-level` overrides the variable `TURNSTREAM_LOG`, which overrides the command's default
-//! (`info`; the demo's output is for people, so it logs warnings only).
+//! (`info`; the demo's output is for people, and an evaluation serves the same turns many times, so both
+//! log warnings only).
 
 use std::borrow::Cow;
 use std::io::{self, IsTerminal, Write};

@@ -46,7 +46,7 @@ use turnstream_schemas::Stage;
 use turnstream_sources::documents::DocumentsConfig;
 use turnstream_sources::phrasings::TeachingConfig;
 
-use crate::commit::{CommitConfig, ResponsesConfig};
+use crate::commit::{CommitConfig, ResponsesConfig, TracePlace};
 use crate::metrics::MetricsConfig;
 use crate::views::ViewsConfig;
 
@@ -144,6 +144,14 @@ pub struct Config {
 }
 
 impl Config {
+    /// Changes what a replay into files has to have otherwise: it commits at once, keeps the path of
+    /// a turn in its response, and takes logged turns of any age.
+    pub fn set_for_replay(&mut self) {
+        self.commit.interval_ms = 0;
+        self.responses.trace = TracePlace::Inline;
+        self.turns.max_timestamp_skew_seconds = 0;
+    }
+
     /// The sections of the stages that turns pass through, in the order of the sections.
     pub fn stages(&self) -> [(Stage, &dyn StageConfig); 17] {
         [

@@ -41,7 +41,12 @@ pub enum Command {
 
 impl Program for Cli {
     fn logging(&self) -> (&LogOptions, &'static str) {
-        (&self.logging, logging::DEFAULT)
+        // What is measured is served many times in one command, which is nobody's news.
+        let default = match &self.command {
+            Command::Eval(_) => "warn",
+            _ => logging::DEFAULT,
+        };
+        (&self.logging, default)
     }
 
     fn json(&self) -> bool {

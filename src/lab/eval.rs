@@ -4,11 +4,13 @@
 pub mod answers;
 pub mod bootstrap;
 pub mod consistency;
+pub mod curves;
 pub mod gate;
 pub mod generation;
 pub mod history;
 pub mod persona;
 pub mod planning;
+pub mod plots;
 pub mod ranking;
 pub mod retrieval;
 pub mod sources;

@@ -20,6 +20,7 @@ use crate::eval::sources as several;
 
 mod answers;
 pub(super) mod consistency;
+mod curves;
 mod gate;
 mod gates;
 mod generation;
@@ -31,8 +32,8 @@ mod ranking;
 mod sources;
 mod unified;
 
+use crate::eval::bootstrap::Figure;
 use crate::eval::retrieval::{EvalError, Ranked, dstc, kbp};
-use crate::eval::unified::UnifiedFigure;
 
 /// `turnstream eval`
 #[derive(Clone, Debug, clap::Args)]
@@ -61,6 +62,7 @@ impl EvalArgs {
             EvalCommand::History(args) => args.json,
             EvalCommand::Histories(args) => args.json,
             EvalCommand::Persona(args) => args.json,
+            EvalCommand::Curves(args) => args.json,
             EvalCommand::Consistency(args) => args.json,
             EvalCommand::Planning(args) => args.json,
             EvalCommand::Sources(args) => args.json,
@@ -96,6 +98,9 @@ pub enum EvalCommand {
     /// Make the table of all ways to keep and recall a history
     #[command(after_help = histories::EXAMPLES)]
     Histories(histories::HistoriesArgs),
+    /// Measure how a method's figures move with its settings, and draw them
+    #[command(after_help = curves::EXAMPLES)]
+    Curves(curves::CurvesArgs),
     /// Measure whether persona and knowledge are found together, and how hard they are to tell
     /// apart
     #[command(after_help = persona::EXAMPLES)]
@@ -256,6 +261,7 @@ pub fn execute(args: &EvalArgs, out: &mut dyn Write) -> anyhow::Result<()> {
         EvalCommand::History(args) => history::execute(args, out),
         EvalCommand::Histories(args) => histories::execute(args, out),
         EvalCommand::Persona(args) => persona::execute(args, out),
+        EvalCommand::Curves(args) => curves::execute(args, out),
         EvalCommand::Consistency(args) => consistency::execute(args, out),
         EvalCommand::Planning(args) => planning::execute(args, out),
         EvalCommand::Sources(args) => sources::execute(args, out),
@@ -407,7 +413,7 @@ pub(super) fn refused(error: EvalError) -> anyhow::Error {
     }
 }
 
-fn number(figure: &UnifiedFigure, times: f64) -> String {
+fn number(figure: &Figure, times: f64) -> String {
     figure.value.map_or_else(|| "–".to_owned(), |value| format!("{:.1}", value * times))
 }
 

@@ -6,6 +6,8 @@ use std::collections::HashMap;
 use std::hash::Hash;
 use std::ops::AddAssign;
 
+use serde::Serialize;
+
 /// The number of resamples.
 pub const RESAMPLES: usize = 1_000;
 /// Seeds the resampling.
@@ -16,6 +18,21 @@ pub struct Conversations {
     /// Conversation numbers by response.
     of: Vec<usize>,
     count: usize,
+}
+
+/// A figure with its 95 % interval.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+pub struct Figure {
+    /// `None` if nothing counts.
+    pub value: Option<f64>,
+    /// `None` for a single conversation.
+    pub interval: Option<[f64; 2]>,
+}
+
+impl From<(Option<f64>, Option<[f64; 2]>)> for Figure {
+    fn from((value, interval): (Option<f64>, Option<[f64; 2]>)) -> Self {
+        Self { value, interval }
+    }
 }
 
 /// A sum with the number of its terms.

@@ -28,6 +28,7 @@ use intervals::{FigureIntervals, intervals};
 use turnstream_sources::knowledge::KnowledgeError;
 
 use super::bootstrap::Conversations;
+use super::plots::DrawError;
 use super::retrieval::EvalError;
 use crate::labelled::{LabelledError, LabelledTurn, Positive};
 
@@ -91,8 +92,11 @@ pub enum GateError {
         source: std::io::Error,
     },
     /// The report cannot be drawn.
-    #[error("cannot draw the report: {0}")]
-    Draw(String),
+    #[error(transparent)]
+    Draw(#[from] DrawError),
+    /// The page cannot be made.
+    #[error("cannot make the report: {0}")]
+    Page(#[from] minijinja::Error),
 }
 
 /// A gate's figures for one class of one data set's labels.

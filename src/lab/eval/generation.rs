@@ -108,6 +108,9 @@ pub struct MeasuredGeneration {
     pub cdp: Option<f64>,
     /// The mean over responses of the summed IDF of their fact tuples.
     pub cdf: Option<f64>,
+    /// The mean share of a reference's fact tuples that were selected for the response, over the
+    /// references with a tuple.
+    pub reference_facts: Option<f64>,
     /// BLEU of single words, 0..=100 ([`bleu`]).
     pub bleu_1: Option<f64>,
     /// BLEU of up to four words, 0..=100.
@@ -198,6 +201,17 @@ impl FigureSet {
         let any = tuples.iter().map(|(any, _)| Some(f64::from(u8::from(*any))));
         self.measured.cdp = self.mean("cdp", any);
         self.measured.cdf = self.mean("cdf", tuples.iter().map(|(_, idf)| Some(*idf)));
+        let selected = answers.iter().zip(beside.places).map(|(answer, place)| {
+            let tuples = named.tuples(beside.graph, *place, beside.log.reference(*place)?);
+            let is_selected = |(head, relation, tail): &&facts::Tuple| {
+                let [head, tail] = [head, tail].map(|end| beside.graph.concept(*end).to_owned());
+                let relation = beside.graph.relation(*relation).name.to_owned();
+                answer.facts.contains(&[head, relation, tail])
+            };
+            let selected = tuples.iter().filter(is_selected).count();
+            (!tuples.is_empty()).then(|| selected as f64 / tuples.len() as f64)
+        });
+        self.measured.reference_facts = self.mean("reference_facts", selected);
     }
 
     fn of_references(&mut self, answers: &[Answer], beside: &Beside<'_>, by: Tokenisation) {

@@ -14,7 +14,7 @@ pub mod held;
 pub mod material;
 pub mod table;
 #[cfg(test)]
-mod tests;
+pub(super) mod tests;
 pub mod topics;
 
 use serde::Serialize;

@@ -12,11 +12,11 @@ use serde::Serialize;
 use turnstream_ports::model::unified::{Exchange, Task, UnifiedAnswer, UnifiedRequest};
 use turnstream_schemas::SourceKind;
 
-use super::bootstrap::{Conversations, Mean};
+use super::bootstrap::{Conversations, Figure, Mean};
 use super::persona::kbp::joined;
 use super::retrieval::kbp::Record;
 use super::retrieval::{EvalError, records};
-use super::unified::{Ask, MeasureError, UnifiedFigure};
+use super::unified::{Ask, MeasureError};
 
 pub mod classifier;
 
@@ -126,11 +126,11 @@ pub struct OfClass {
     /// Replies of the class.
     pub n: usize,
     /// tp ÷ (tp + fp).
-    pub precision: UnifiedFigure,
+    pub precision: Figure,
     /// tp ÷ (tp + fn).
-    pub recall: UnifiedFigure,
+    pub recall: Figure,
     /// 2 tp ÷ (2 tp + fp + fn).
-    pub f1: UnifiedFigure,
+    pub f1: Figure,
 }
 
 /// The figures.
@@ -139,7 +139,7 @@ pub struct PlanningFigures {
     /// Turns.
     pub n: usize,
     /// The share of plans that equal the annotation.
-    pub accuracy: UnifiedFigure,
+    pub accuracy: Figure,
     /// Figures by gold class.
     pub classes: BTreeMap<&'static str, OfClass>,
     /// The count of each planned class, by gold class.

@@ -19,13 +19,13 @@ use turnstream_operators::judge::Judge;
 use turnstream_ports::model::encoder::EncodeError;
 use turnstream_schemas::SourceKind;
 
-use super::bootstrap::{Conversations, Mean};
+use super::bootstrap::{Conversations, Figure, Mean};
 use super::consistency::piece;
 use super::generation::bleu::BleuCounts;
 use super::generation::rouge::rouge_l;
 use super::generation::tokens::Tokenisation;
 use super::retrieval::kbp;
-use super::unified::{MeasureError, UnifiedFigure};
+use super::unified::MeasureError;
 
 mod asked;
 mod cases;
@@ -94,17 +94,30 @@ pub struct SourceFigures {
     /// Turns.
     pub n: usize,
     /// BLEU of characters, 0..=100.
-    pub bleu_1: UnifiedFigure,
+    pub bleu_1: Figure,
     /// ROUGE-L of characters, 0..=1.
-    pub rouge_l: UnifiedFigure,
+    pub rouge_l: Figure,
     /// P.C, 0..=1 (eq 9 and 11): the share of turns whose response agrees with the persona sentence
     /// that the reply used. If the reply used none, the turn counts if the plan did not ask the
     /// persona.
-    pub persona_consistency: UnifiedFigure,
+    pub persona_consistency: Figure,
     /// K.C, as P.C for documents (eq 10 and 11).
-    pub knowledge_consistency: UnifiedFigure,
+    pub knowledge_consistency: Figure,
+    /// The mean confidence ([`Sample::confidence`]).
+    pub confidence: Figure,
     /// Rounds of self-refinement in total.
     pub rounds: usize,
+}
+
+/// A response beside the data set's reply.
+#[derive(Clone, Copy, Debug)]
+pub struct Compared {
+    bleu: BleuCounts,
+    rouge_l: f64,
+    persona: bool,
+    knowledge: bool,
+    confidence: f64,
+    rounds: usize,
 }
 
 /// A response for reading.
@@ -120,6 +133,8 @@ pub struct Sample {
     pub reply: String,
     /// The response.
     pub response: String,
+    /// The lowest log-probability of one of its tokens (RAGate's confidence, as a logarithm).
+    pub confidence: f64,
     /// The earlier drafts.
     pub drafts: Vec<String>,
 }
@@ -146,41 +161,54 @@ pub fn evaluate(
     judge: &Judge,
     mut done: impl FnMut(),
 ) -> Result<(SourceFigures, Vec<Sample>), SourcesError> {
-    let (mut bleu, mut rouge) = (Vec::new(), Vec::new());
-    let (mut persona, mut knowledge) = (Vec::new(), Vec::new());
-    let (mut samples, mut rounds) = (Vec::new(), 0);
+    let mut samples = Vec::with_capacity(cases.len());
+    let mut responses = Vec::with_capacity(cases.len());
     for case in cases {
         let sample = Responding::respond(case, setting, asked, judge)?;
-        let tokens = |text: &str| Tokenisation::Chinese.bleu(text);
-        bleu.push(Some(BleuCounts::of(&tokens(&sample.response), &tokens(&case.reply))));
-        let tokens = |text: &str| Tokenisation::Chinese.rouge(text);
-        rouge.push(Some(Mean::from(rouge_l(&tokens(&sample.response), &tokens(&case.reply)))));
-        let sentences = case.gold_personas.iter().map(|at| &*case.known.persona[*at]);
-        let asks = |kind| sample.plan.contains(&kind);
-        persona.push(agrees(sentences, asks(SourceKind::BotPersona), &sample.response, judge)?);
-        let documents = case.gold_documents.iter().map(|at| &*case.known.documents[*at].1);
-        knowledge.push(agrees(documents, asks(SourceKind::Documents), &sample.response, judge)?);
-        rounds += sample.drafts.len();
+        responses.push(compared(case, &sample, judge)?);
         samples.push(sample);
         done();
     }
+    Ok((figures(cases, &responses), samples))
+}
+
+/// Compares a response with the reply and the evidence that the reply used.
+///
+/// # Errors
+/// The judge fails.
+pub fn compared(case: &Case, sample: &Sample, judge: &Judge) -> Result<Compared, EncodeError> {
+    let bleu = |text: &str| Tokenisation::Chinese.bleu(text);
+    let rouge = |text: &str| Tokenisation::Chinese.rouge(text);
+    let sentences = case.gold_personas.iter().map(|at| &*case.known.persona[*at]);
+    let documents = case.gold_documents.iter().map(|at| &*case.known.documents[*at].1);
+    let asks = |kind| sample.plan.contains(&kind);
+    Ok(Compared {
+        bleu: BleuCounts::of(&bleu(&sample.response), &bleu(&case.reply)),
+        rouge_l: rouge_l(&rouge(&sample.response), &rouge(&case.reply)),
+        persona: agrees(sentences, asks(SourceKind::BotPersona), &sample.response, judge)?,
+        knowledge: agrees(documents, asks(SourceKind::Documents), &sample.response, judge)?,
+        confidence: sample.confidence,
+        rounds: sample.drafts.len(),
+    })
+}
+
+/// Computes the figures of responses, one for each case.
+pub fn figures(cases: &[Case], responses: &[Compared]) -> SourceFigures {
     let conversations = Conversations::new(cases.iter().map(|case| case.conversation));
-    let mean = |parts: &[Option<Mean>]| -> UnifiedFigure {
-        conversations.figure(parts, Mean::value).into()
+    let mean = |of: &dyn Fn(&Compared) -> f64| -> Figure {
+        let parts: Vec<_> = responses.iter().map(|one| Some(Mean::from(of(one)))).collect();
+        conversations.figure(&parts, Mean::value).into()
     };
-    let share = |of: &[bool]| {
-        let parts = of.iter().map(|is| Some(Mean::from(f64::from(u8::from(*is)))));
-        mean(&parts.collect::<Vec<_>>())
-    };
-    let figures = SourceFigures {
+    let bleu: Vec<_> = responses.iter().map(|one| Some(one.bleu)).collect();
+    SourceFigures {
         n: cases.len(),
         bleu_1: conversations.figure(&bleu, |counts| Some(counts.bleu(1))).into(),
-        rouge_l: mean(&rouge),
-        persona_consistency: share(&persona),
-        knowledge_consistency: share(&knowledge),
-        rounds,
-    };
-    Ok((figures, samples))
+        rouge_l: mean(&|one| one.rouge_l),
+        persona_consistency: mean(&|one| f64::from(u8::from(one.persona))),
+        knowledge_consistency: mean(&|one| f64::from(u8::from(one.knowledge))),
+        confidence: mean(&|one| one.confidence),
+        rounds: responses.iter().map(|one| one.rounds).sum(),
+    }
 }
 
 /// Whether a response agrees with the evidence of one source that the reply used (eq 11); if the
@@ -252,4 +280,4 @@ pub fn recall(
 }
 
 #[cfg(test)]
-mod tests;
+pub(super) mod tests;

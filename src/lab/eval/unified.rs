@@ -13,7 +13,7 @@ use turnstream_ports::model::unified::{
 };
 use turnstream_schemas::{Column, Score, SourceKind, TableRow};
 
-use super::bootstrap::Conversations;
+use super::bootstrap::{Conversations, Figure};
 use super::consistency::Relation;
 use super::gate::figures::{ClassFigures, Scored};
 use super::gate::intervals::{FigureIntervals, intervals};
@@ -123,39 +123,24 @@ pub struct Told {
     pub intervals: FigureIntervals,
 }
 
-/// A figure with its 95 % interval.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
-pub struct UnifiedFigure {
-    /// `None` if nothing counts.
-    pub value: Option<f64>,
-    /// `None` for a single conversation.
-    pub interval: Option<[f64; 2]>,
-}
-
-impl From<(Option<f64>, Option<[f64; 2]>)> for UnifiedFigure {
-    fn from((value, interval): (Option<f64>, Option<[f64; 2]>)) -> Self {
-        Self { value, interval }
-    }
-}
-
 /// Figures of the responses of one producer, against the replies.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Worded {
     /// Responses.
     pub n: usize,
     /// BLEU of words, 0..=100.
-    pub bleu_1: UnifiedFigure,
+    pub bleu_1: Figure,
     /// BLEU with n-grams of up to four words, 0..=100.
-    pub bleu_4: UnifiedFigure,
+    pub bleu_4: Figure,
     /// ROUGE-L, 0..=1.
-    pub rouge_l: UnifiedFigure,
+    pub rouge_l: Figure,
     /// The share of required values that the responses contain.
-    pub values: UnifiedFigure,
+    pub values: Figure,
     /// The share of responses with all their values.
-    pub whole: UnifiedFigure,
+    pub whole: Figure,
     /// The share of responses with a number that occurs neither in the evidence nor in the
     /// dialogue.
-    pub foreign_numbers: UnifiedFigure,
+    pub foreign_numbers: Figure,
     /// The number of responses by how they were made.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub by: BTreeMap<&'static str, usize>,

@@ -18,7 +18,7 @@ use crate::eval::history::table::{Shown, Variant, markdown, of_evidence, of_topi
 
 /// The conversations of TopiOCQA: how many are skipped, since constants were chosen on them, and
 /// how many are reported.
-const TOPIOCQA: (usize, Option<usize>) = (300, Some(500));
+pub(super) const TOPIOCQA: (usize, Option<usize>) = (300, Some(500));
 
 pub(super) const EXAMPLES: &str = "\
 The folder has locomo/conversations-1-5.jsonl.gz and topiocqa/train.jsonl.gz, of which conversations

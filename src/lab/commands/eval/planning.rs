@@ -10,9 +10,9 @@ use turnstream_models::batch::Backend;
 use turnstream_models::unified::{UnifiedModel, UnifiedWeights};
 
 use super::{Usage, print_json, refused};
+use crate::eval::bootstrap::Figure;
 use crate::eval::planning::classifier::Classifier;
 use crate::eval::planning::{Planned, PlannedTurn, PlanningFigures, by_model, figures, read};
-use crate::eval::unified::UnifiedFigure;
 
 pub(super) const EXAMPLES: &str = "\
 Examples:
@@ -134,7 +134,7 @@ fn print(figures: &PlanningFigures, out: &mut dyn Write) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn said(figure: &UnifiedFigure) -> String {
+fn said(figure: &Figure) -> String {
     match (figure.value, figure.interval) {
         (Some(value), Some([low, high])) => format!("{value:.3} [{low:.3}, {high:.3}]"),
         (Some(value), None) => format!("{value:.3}"),

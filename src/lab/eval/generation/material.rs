@@ -1,14 +1,14 @@
 //! Reads the material of the measures: the responses of a replay, each with its history in the log
 //! and its reference.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::io::BufRead;
 use std::path::{Path, PathBuf};
 
 use turnstream_formats::{Format, LoggedItem};
 use turnstream_knowledge::language::Lexicon;
 use turnstream_schemas::{
-    Confidence, ConversationId, InputId, Response, Speaker, TenantId, Turn, TurnId,
+    Confidence, ConversationId, FactStatement, InputId, Response, Speaker, TenantId, Turn, TurnId,
 };
 
 use super::GenerationError;
@@ -29,6 +29,8 @@ pub struct Answer {
     pub text: String,
     /// The selected evidence in words, in order.
     pub evidence: Vec<String>,
+    /// The selected facts: head, relation, tail, as the graph writes them.
+    pub facts: BTreeSet<[String; 3]>,
     /// The generator's confidence, if it gave one.
     pub confidence: Option<Confidence>,
 }
@@ -36,13 +38,17 @@ pub struct Answer {
 impl From<Response> for Answer {
     fn from(response: Response) -> Self {
         let selected = response.evidence.into_iter().filter(|evidence| evidence.selected);
+        let (evidence, facts): (Vec<_>, Vec<_>) =
+            selected.map(|evidence| (evidence.text, evidence.fact)).unzip();
+        let tuple = |fact: FactStatement| [fact.head, fact.relation, fact.tail];
         Self {
             input: response.input,
             tenant_id: response.tenant_id,
             conversation_id: response.conversation_id,
             turn_id: response.turn_id,
             text: response.text,
-            evidence: selected.map(|evidence| evidence.text).collect(),
+            evidence,
+            facts: facts.into_iter().flatten().map(tuple).collect(),
             confidence: response.confidence,
         }
     }
@@ -198,6 +204,7 @@ impl Log {
 mod tests {
     use std::io::Write;
 
+    use super::super::tests::answer;
     use super::*;
 
     fn file(lines: &[String]) -> tempfile::NamedTempFile {
@@ -210,18 +217,6 @@ mod tests {
         let mut turn = Turn::new(conversation, speaker, text);
         turn.turn_id = id.map(Into::into);
         serde_json::to_string(&turn).expect("JSON")
-    }
-
-    fn answer(conversation: &str, turn: &str) -> Answer {
-        Answer {
-            input: InputId { topic: "log".to_owned(), partition: 0, offset: 0 },
-            tenant_id: None,
-            conversation_id: conversation.into(),
-            turn_id: turn.into(),
-            text: String::new(),
-            evidence: Vec::new(),
-            confidence: None,
-        }
     }
 
     #[test]

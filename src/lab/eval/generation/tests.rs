@@ -1,11 +1,14 @@
 //! Shared test material, and tests of all measures together.
 
+use std::collections::BTreeSet;
 use std::io::Write;
 
 use turnstream_formats::Format;
-use turnstream_schemas::{Speaker, Turn};
+use turnstream_knowledge::{Graph, ImportedFact};
+use turnstream_schemas::{InputId, Speaker, Turn};
 
-use super::material::Log;
+use super::material::{Answer, Log};
+use super::{Beside, measure};
 
 /// Responses and references of our own.
 pub(super) const ENGLISH: [(&str, &str); 7] = [
@@ -39,6 +42,20 @@ pub(super) fn near(figure: f64, expected: f64) {
     assert!((figure - expected).abs() < 1e-9, "{figure} is not {expected}");
 }
 
+/// Makes an empty response to a turn.
+pub(super) fn answer(conversation: &str, turn: &str) -> Answer {
+    Answer {
+        input: InputId { topic: "log".to_owned(), partition: 0, offset: 0 },
+        tenant_id: None,
+        conversation_id: conversation.into(),
+        turn_id: turn.into(),
+        text: String::new(),
+        evidence: Vec::new(),
+        facts: BTreeSet::new(),
+        confidence: None,
+    }
+}
+
 /// Makes a log of (conversation, speaker, text).
 pub(super) fn log(said: &[(&str, &str, &str)]) -> Log {
     let mut file = tempfile::NamedTempFile::new().expect("a file");
@@ -48,4 +65,38 @@ pub(super) fn log(said: &[(&str, &str, &str)]) -> Log {
         writeln!(file, "{}", serde_json::to_string(&turn).expect("JSON")).expect("written");
     }
     Log::read(Format::Turns, file.path()).expect("a log")
+}
+
+#[test]
+fn a_selected_fact_that_the_reply_rests_on_is_counted() {
+    let fact = |head: &str, tail: &str| {
+        let source = "a".to_owned();
+        ImportedFact { source, ..ImportedFact::new(head, "RelatedTo", tail, 1.0) }
+    };
+    let graph = Graph::from_facts([fact("coffee", "cup"), fact("coffee", "bean")]);
+    let log = log(&[
+        ("a", "user", "Coffee, please."),
+        ("a", "system", "Which beans, and which cup?"),
+        ("a", "user", "Coffee!"),
+        ("a", "system", "At once."),
+        ("b", "user", "Coffee?"),
+    ]);
+    let selected = |turn: &str, conversation: &str, tails: &[&str]| {
+        let tuple = |tail: &&str| ["coffee", "RelatedTo", tail].map(str::to_owned);
+        Answer { facts: tails.iter().map(tuple).collect(), ..answer(conversation, turn) }
+    };
+    let measured = |tails: &[&str]| {
+        // The second reply rests on no fact, and the last turn has no reply.
+        let answers = [
+            selected("0-0", "a", tails),
+            selected("0-2", "a", &["cup"]),
+            selected("0-4", "b", &[]),
+        ];
+        let places = log.places(&answers).expect("places");
+        let beside = Beside { log: &log, places: &places, graph: graph.view() };
+        measure(&answers, Some(&beside)).reference_facts
+    };
+    assert_eq!(measured(&["cup", "kettle"]), Some(0.5));
+    assert_eq!(measured(&["cup", "bean"]), Some(1.0));
+    assert_eq!(measured(&[]), Some(0.0));
 }

@@ -13,6 +13,7 @@ use super::held::{Eviction, Method};
 use super::material::Conversation;
 use super::topics::{self, DEPTHS};
 use super::{Capacity, Difference, difference};
+use crate::eval::bootstrap::{Conversations, Figure, Mean};
 
 /// The kept share of utterances in the tables with eviction.
 const KEPT: f64 = 0.25;
@@ -104,17 +105,8 @@ pub struct Row {
     pub over: Vec<Option<Difference>>,
 }
 
-/// A figure with its 95 % interval.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
-pub struct Figure {
-    /// The mean.
-    pub value: f64,
-    /// `None` for fewer than two questions.
-    pub interval: Option<[f64; 2]>,
-}
-
 /// A list of figures for each column, in the questions' order.
-type Columns = Vec<Vec<f64>>;
+pub type Columns = Vec<Vec<f64>>;
 
 /// Measures all methods with everything kept, over BM25 and over the default method; then all
 /// evictions with a quarter kept, over random eviction.
@@ -213,7 +205,7 @@ pub fn of_topics(
         let measured = topics::measured(outcomes);
         let of = |figures: &topics::TopicFigures| {
             let figure = |depth: &usize| Figure {
-                value: figures.precision[depth],
+                value: figures.precision.get(depth).copied(),
                 interval: figures.intervals.get(depth).copied(),
             };
             DEPTHS.iter().map(figure).collect::<Vec<_>>()
@@ -265,15 +257,13 @@ fn row(
     name: &str,
     columns: &[Vec<f64>],
     controls: &[Option<Vec<f64>>],
-    drawn: &crate::eval::bootstrap::Conversations,
+    drawn: &Conversations,
 ) -> Row {
     // The first column is survival if it is measured; otherwise recall at the middle K is compared.
     let compared = if columns.len() > K.len() { 0 } else { 1 };
-    let figure = |values: &Vec<f64>| {
-        let parts: Vec<_> =
-            values.iter().map(|value| Some(crate::eval::bootstrap::Mean::from(*value))).collect();
-        let (value, interval) = drawn.figure(&parts, crate::eval::bootstrap::Mean::value);
-        Figure { value: value.unwrap_or(0.0), interval }
+    let figure = |values: &Vec<f64>| -> Figure {
+        let parts: Vec<_> = values.iter().map(|value| Some(Mean::from(*value))).collect();
+        drawn.figure(&parts, Mean::value).into()
     };
     let over = |control: &Option<Vec<f64>>| {
         control.as_ref().and_then(|control| difference(&columns[compared], control, drawn))
@@ -286,7 +276,7 @@ fn row(
 }
 
 /// Returns the mean over draws for each question.
-fn mean_of(draws: &[Columns]) -> Columns {
+pub fn mean_of(draws: &[Columns]) -> Columns {
     let mut means = draws.first().cloned().unwrap_or_default();
     for (column, values) in means.iter_mut().enumerate() {
         for (at, value) in values.iter_mut().enumerate() {
@@ -308,6 +298,7 @@ pub fn markdown(sections: &[HistorySection]) -> String {
         for Row { name, figures, over } in rows {
             let _ = write!(page, "| {} |", name.replace('|', "\\|"));
             for Figure { value, interval } in figures {
+                let value = value.unwrap_or(0.0);
                 let _ = match interval {
                     Some([low, high]) => write!(page, " {value:.3} [{low:.3}, {high:.3}] |"),
                     None => write!(page, " {value:.3} |"),

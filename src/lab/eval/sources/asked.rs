@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use turnstream_ports::model::unified::{
-    EvidenceText, Exchange, Task, UnifiedAnswer, UnifiedRequest, tenths, text_of,
+    EvidenceText, Exchange, Task, UnifiedAnswer, UnifiedRequest, Wording, tenths,
 };
 use turnstream_schemas::SourceKind;
 
@@ -90,20 +90,20 @@ impl<'a> Asked<'a> {
         Ok(scored.into_iter().map(|(place, _)| place).collect())
     }
 
+    /// Returns the most probable draft.
     pub(super) fn response(
         &mut self,
         dialogue: &[Exchange],
         plan: &[SourceKind],
         evidence: &[Found],
-    ) -> Result<String, MeasureError> {
+    ) -> Result<Wording, MeasureError> {
         let evidence = evidence.iter().map(|found| (found.text.clone(), tenths(found.relevance)));
         let (plan, evidence) = (plan.to_vec(), evidence.collect());
         let task = Task::Response { plan, evidence, max_tokens: MAX_TOKENS, drafts: 1 };
-        match self.ask(dialogue, vec![task])?.pop() {
-            Some(UnifiedAnswer::Response(drafts)) if !drafts.is_empty() => {
-                Ok(text_of(&drafts[0].said))
-            }
-            _ => Err(MeasureError::Model("no response came back".to_owned())),
-        }
+        let draft = match self.ask(dialogue, vec![task])?.pop() {
+            Some(UnifiedAnswer::Response(drafts)) => drafts.into_iter().next(),
+            _ => None,
+        };
+        draft.ok_or_else(|| MeasureError::Model("no response came back".to_owned()))
     }
 }

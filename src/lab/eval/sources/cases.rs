@@ -31,7 +31,7 @@ pub struct Case {
 
 impl Case {
     /// Returns the sources that the reply used.
-    pub(super) fn gold_plan(&self) -> Vec<SourceKind> {
+    pub fn gold_plan(&self) -> Vec<SourceKind> {
         match (self.gold_personas.is_empty(), self.gold_documents.is_empty()) {
             (true, true) => Vec::new(),
             (_, true) => vec![SourceKind::BotPersona],

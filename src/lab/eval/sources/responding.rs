@@ -2,7 +2,7 @@
 
 use turnstream_operators::judge::Judge;
 use turnstream_operators::self_refinement::lowest;
-use turnstream_ports::model::unified::EvidenceText;
+use turnstream_ports::model::unified::{EvidenceText, Wording, text_of};
 use turnstream_schemas::{Score, SourceKind};
 
 use super::{Asked, Case, FindBy, PlanBy, Sample, Setting, SourcesError};
@@ -54,22 +54,25 @@ impl<'a, 'm> Responding<'a, 'm> {
         let (sources, evidence) = (Vec::new(), Vec::new());
         let mut turn = Self { case, setting, asked, plan, sources, evidence };
         turn.search()?;
-        let mut response = turn.word()?;
+        let mut last = turn.word()?;
         let mut drafts = Vec::new();
         for _ in 0..setting.steps {
+            let response = text_of(&last.said);
             if !turn.replace_the_lowest(&response, judge)? {
                 break;
             }
-            let anew = turn.word()?;
-            drafts.push(std::mem::replace(&mut response, anew));
+            last = turn.word()?;
+            drafts.push(response);
         }
         let evidence = turn.evidence.into_iter();
+        let response = text_of(&last.said);
         Ok(Sample {
             user: case.dialogue.last().map_or_else(String::new, |last| last.user.clone()),
             plan: turn.plan,
             evidence: evidence.map(|found| (found.text.text, found.relevance.get())).collect(),
             reply: case.reply.clone(),
             response,
+            confidence: f64::from(last.lowest_log_probability),
             drafts,
         })
     }
@@ -145,7 +148,7 @@ impl<'a, 'm> Responding<'a, 'm> {
         Ok(texts.into_iter().zip(scores).map(found).collect())
     }
 
-    fn word(&mut self) -> Result<String, MeasureError> {
+    fn word(&mut self) -> Result<Wording, MeasureError> {
         self.asked.response(&self.case.dialogue, &self.plan, &self.evidence)
     }
 

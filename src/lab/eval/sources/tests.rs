@@ -34,13 +34,13 @@ impl Encoder for Tastes {
     }
 }
 
-fn judge() -> Judge {
+pub(in crate::eval) fn judge() -> Judge {
     Judge::new(Arc::new(Tastes), Calibration { slope: 10.0, offset: -5.0 })
 }
 
 /// Returns four turns of one dialogue. The replies use nothing, a sentence, a sentence with a
 /// document behind it, and nothing.
-fn written() -> Vec<Case> {
+pub(in crate::eval) fn written() -> Vec<Case> {
     let line = r#"{"persona": {"B0": "我 喝茶", "B1": "我 爬山"},
         "persona_kg": {"B0": {"K0": "绿茶 是茶", "K1": "红茶 也是茶"}, "B1": {"K0": "泰山 是山"}},
         "conversation": [{"U": "你 好", "S": "你好", "P-K": []},
@@ -59,7 +59,7 @@ fn written() -> Vec<Case> {
 /// Plans both sources if someone drinks, and the persona at weekends and, wrongly, at the end.
 /// Evidence with a red in it has the highest relevance. The response repeats all evidence, or says
 /// that there is none.
-fn scripted(request: &UnifiedRequest) -> UnifiedAnswer {
+pub(in crate::eval) fn scripted(request: &UnifiedRequest) -> UnifiedAnswer {
     let user = request.dialogue.last().map_or("", |last| &last.user);
     match &request.task {
         Task::Plan { kinds } => {

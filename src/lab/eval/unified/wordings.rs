@@ -8,8 +8,8 @@ use turnstream_operators::generation::grounded::{self, Ungrounded};
 use turnstream_ports::model::unified::{Wording, text_of};
 
 use super::templates::{self, Templates};
-use super::{Frame, Reply, UnifiedCase, UnifiedFigure, UnifiedSample, Worded};
-use crate::eval::bootstrap::{Conversations, Mean};
+use super::{Frame, Reply, UnifiedCase, UnifiedSample, Worded};
+use crate::eval::bootstrap::{Conversations, Figure, Mean};
 use crate::eval::generation::bleu::BleuCounts;
 use crate::eval::generation::rouge::rouge_l;
 use crate::eval::generation::tokens::Tokenisation;
@@ -191,7 +191,7 @@ impl Wordings {
             let bleu = move |counts: &BleuCounts| Some(counts.bleu(order));
             conversations.figure(&counts, bleu).into()
         };
-        let mean = |of: &dyn Fn(&WordingFigures) -> Option<Mean>| -> UnifiedFigure {
+        let mean = |of: &dyn Fn(&WordingFigures) -> Option<Mean>| -> Figure {
             let parts: Vec<Option<Mean>> = making.beside.iter().map(of).collect();
             conversations.figure(&parts, Mean::value).into()
         };

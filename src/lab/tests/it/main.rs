@@ -4,6 +4,7 @@
 use std::path::Path;
 use std::process::{Command, Stdio};
 
+mod curves;
 mod gates;
 mod history_eval;
 

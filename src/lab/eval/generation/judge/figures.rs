@@ -129,9 +129,8 @@ fn geometric_mean(figures: &[Option<f64>]) -> Option<f64> {
 
 #[cfg(test)]
 mod tests {
-    use turnstream_schemas::InputId;
 
-    use super::super::super::tests::near;
+    use super::super::super::tests::{answer, near};
     use super::*;
 
     /// The figures and GeoMean of Vanilla and of DCRAG on DailyDialog, from DCRAG's table 1.
@@ -152,20 +151,11 @@ mod tests {
 
     #[test]
     fn means_are_over_those_that_have_a_judgement() {
-        let answer = |conversation: &str| Answer {
-            input: InputId { topic: String::new(), partition: 0, offset: 0 },
-            tenant_id: None,
-            conversation_id: conversation.into(),
-            turn_id: "1".into(),
-            text: String::new(),
-            evidence: Vec::new(),
-            confidence: None,
-        };
         let judgement =
             |meep, faithfulness| Judgement { meep, faithfulness, ..Judgement::default() };
         let judged =
             [judgement(Some(20.0), None), judgement(Some(60.0), Some(0.5)), judgement(None, None)];
-        let answers = ["a", "b", "b"].map(answer);
+        let answers = ["a", "b", "b"].map(|conversation| answer(conversation, "1"));
         let mut measured = MeasuredGeneration::default();
         let judged = JudgedMeans::new(&mut measured, &answers.each_ref(), &judged);
         near(judged.meep.expect("two"), 40.0);

@@ -4,7 +4,7 @@ use turnstream_ports::model::encoder::Encoded;
 use turnstream_ports::model::{Model, Reply};
 use turnstream_schemas::ModelUsed;
 
-use super::super::tests::{log, near};
+use super::super::tests::{answer as empty, log, near};
 use super::super::tokens::Tokenisation;
 use super::*;
 
@@ -79,15 +79,8 @@ impl Encoder for Teas {
 }
 
 fn answer(text: &str, evidence: &[&str]) -> Answer {
-    Answer {
-        input: InputId { topic: "log".to_owned(), partition: 0, offset: 0 },
-        tenant_id: None,
-        conversation_id: "a".into(),
-        turn_id: "0-0".into(),
-        text: text.to_owned(),
-        evidence: evidence.iter().map(|text| (*text).to_owned()).collect(),
-        confidence: None,
-    }
+    let evidence = evidence.iter().map(|text| (*text).to_owned()).collect();
+    Answer { text: text.to_owned(), evidence, ..empty("a", "0-0") }
 }
 
 /// Returns the name of the question that a request asks.

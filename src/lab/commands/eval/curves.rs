@@ -206,9 +206,8 @@ fn of_kbp(args: &CurvesArgs) -> anyhow::Result<Curves> {
         return Ok(curves);
     }
     let turns = labelled::read(Format::Kbp, &train).map_err(|error| gate_refused(error.into()))?;
-    let trained =
-        tfidf::train(&turns, &[Positive::Persona], &train, &|| ()).map_err(gate_refused)?;
-    let gate = trained.gate(Positive::Persona);
+    let trained = tfidf::train(&turns, &[Positive::Null], &train, &|| ()).map_err(gate_refused)?;
+    let gate = trained.gate(Positive::Null);
     let gated = Gated { gate: &gate, threshold: gate.threshold() };
     let progress = Progress::of(cases.len() * each, "responses");
     let curves = ragate::curves(&cases, &gated, (&mut asked, &judge), &|| progress.advance())?;

@@ -2,15 +2,14 @@
 //! relevance and recency (α), and how finely its entries are grouped.
 
 use turnstream_operators::history::HistoryConfig;
-use turnstream_operators::history::clusters::ClustersConfig;
 use turnstream_operators::history::similarity::Similarity;
 
 use super::{Curves, Figures, Line, Point, Sweep};
 use crate::eval::bootstrap::{Conversations, Figure, Mean};
 use crate::eval::history::Capacity;
 use crate::eval::history::evidence::{self, Measure, Outcomes};
-use crate::eval::history::held::{Eviction, Method};
-use crate::eval::history::material::Conversation;
+use crate::eval::history::held::{Eviction, Held, Method};
+use crate::eval::history::material::{Conversation, Step};
 use crate::eval::history::table::{Columns, mean_of};
 use crate::eval::history::topics;
 
@@ -19,10 +18,9 @@ const SHARES: [f64; 6] = [0.05, 0.1, 0.25, 0.5, 0.75, 1.0];
 /// The share that is held while something else is varied.
 const KEPT: f64 = 0.25;
 const ALPHAS: [f64; 5] = [0.0, 0.25, 0.5, 0.75, 1.0];
-/// The most categories of a scope; the paper's prototype has ten.
-const CATEGORIES: [u32; 6] = [1, 2, 5, 10, 20, 40];
-/// The most groups of a scope.
-const GROUPS: [u32; 5] = [4, 8, 16, 32, 64];
+/// The least likenesses at which an entry joins a group, and a group a category.
+const GROUP_LIKENESSES: [f64; 5] = [0.2, 0.35, 0.5, 0.65, 0.8];
+const CATEGORY_LIKENESSES: [f64; 5] = [0.05, 0.15, 0.3, 0.45, 0.6];
 /// The number of recalled utterances at which recall is measured.
 const K: usize = 10;
 /// Draws of random eviction; its figures are means over them.
@@ -103,6 +101,9 @@ fn of_evidence(varied: &Varied<'_>, conversations: &[Conversation], done: &dyn F
     };
     let important = |config: &mut HistoryConfig| config.importance_share = IMPORTANCE;
     let about = format!("{} conversations of LoCoMo.", conversations.len());
+    let by_likeness = |at: &[f64], change: &dyn Fn(&mut Measure, f64)| {
+        clusters(varied, conversations, (at, change), &figures)
+    };
     let sweep = |title: &str, setting, lines| Sweep {
         title: format!("{title}, LoCoMo"),
         about: about.clone(),
@@ -133,12 +134,20 @@ fn of_evidence(varied: &Varied<'_>, conversations: &[Conversation], done: &dyn F
                 line("at random", ALPHAS, |_| random.clone()),
             ],
         ),
-        sweep("The most categories, everything held", "categories", {
-            clusters(varied, &CATEGORIES, |config, most| config.max_categories = most, &figures)
+        sweep("Fewer and larger groups, or more and smaller", "least likeness of a group", {
+            by_likeness(&GROUP_LIKENESSES, &|measure, least| {
+                measure.config.clusters.group_likeness = least;
+            })
         }),
-        sweep("The most groups, everything held", "groups", {
-            clusters(varied, &GROUPS, |config, most| config.max_groups = most, &figures)
-        }),
+        sweep(
+            "Fewer and larger categories, or more and smaller",
+            "least likeness of a category",
+            {
+                by_likeness(&CATEGORY_LIKENESSES, &|measure, least| {
+                    measure.config.clusters.category_likeness = least;
+                })
+            },
+        ),
     ]
 }
 
@@ -155,6 +164,9 @@ fn of_topics(varied: &Varied<'_>, conversations: &[Conversation], done: &dyn Fn(
         ])
     };
     let about = format!("{} conversations of TopiOCQA.", conversations.len());
+    let by_likeness = |at: &[f64], change: &dyn Fn(&mut Measure, f64)| {
+        clusters(varied, conversations, (at, change), &figures)
+    };
     let sweep = |title: &str, setting, lines| Sweep {
         title: format!("{title}, TopiOCQA"),
         about: about.clone(),
@@ -172,30 +184,63 @@ fn of_topics(varied: &Varied<'_>, conversations: &[Conversation], done: &dyn Fn(
                 }),
             ],
         ),
-        sweep("The most categories, everything held", "categories", {
-            clusters(varied, &CATEGORIES, |config, most| config.max_categories = most, &figures)
+        sweep("Fewer and larger groups, or more and smaller", "least likeness of a group", {
+            by_likeness(&GROUP_LIKENESSES, &|measure, least| {
+                measure.config.clusters.group_likeness = least;
+            })
         }),
-        sweep("The most groups, everything held", "groups", {
-            clusters(varied, &GROUPS, |config, most| config.max_groups = most, &figures)
-        }),
+        sweep(
+            "Fewer and larger categories, or more and smaller",
+            "least likeness of a category",
+            {
+                by_likeness(&CATEGORY_LIKENESSES, &|measure, least| {
+                    measure.config.clusters.category_likeness = least;
+                })
+            },
+        ),
     ]
 }
 
-/// Varies the most categories or groups, as the engine's hierarchy finds and as all of it does.
+/// Varies what makes clusters, as the engine's hierarchy finds and as all of it does, everything
+/// held. The numbers of clusters are means over conversations.
 fn clusters(
     varied: &Varied<'_>,
-    at: &[u32],
-    change: fn(&mut ClustersConfig, u32),
+    conversations: &[Conversation],
+    (at, change): (&[f64], &dyn Fn(&mut Measure, f64)),
     figures: &dyn Fn(&Measure) -> Figures,
 ) -> Vec<Line> {
     let by = |method: Method| {
-        line(method.name(), at.iter().copied(), |most| {
+        line(method.name(), at.iter().copied(), |least| {
             let mut measure = varied.measure(1.0, Eviction::None, method);
-            change(&mut measure.config.clusters, most);
-            figures(&measure)
+            change(&mut measure, least);
+            let counted = counts(&measure, conversations);
+            figures(&measure).into_iter().chain(counted).collect()
         })
     };
     vec![by(Method::Hierarchy), by(Method::All)]
+}
+
+/// Returns how many groups and categories a conversation has at its end, in the mean.
+fn counts(measure: &Measure, conversations: &[Conversation]) -> Figures {
+    let of = |conversation: &Conversation| {
+        let keeping = measure.keeping(conversation);
+        let mut held = Held::new(&keeping);
+        for step in &conversation.steps {
+            if let Step::Said(said) = step {
+                held.hear(said);
+            }
+        }
+        let categories = held.clusters().categories();
+        let groups: usize = categories.values().map(|category| category.groups().count()).sum();
+        [groups, categories.len()].map(|count| Some(Mean::from(count as f64)))
+    };
+    let counts: Vec<_> = conversations.iter().map(of).collect();
+    let drawn = Conversations::new(0..conversations.len());
+    let mean = |which: usize| -> Figure {
+        let parts: Vec<_> = counts.iter().map(|counts| counts[which]).collect();
+        drawn.figure(&parts, Mean::value).into()
+    };
+    Figures::from([("groups", mean(0)), ("categories", mean(1))])
 }
 
 /// Returns survival and recall by question.

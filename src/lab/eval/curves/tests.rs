@@ -81,10 +81,17 @@ fn a_history_that_holds_more_keeps_more_evidence() {
 }
 
 #[test]
-fn relevance_keeps_what_is_spoken_of_again() {
-    let said =
-        ["Hi.", "Yes.", "No.", "Well.", "Right.", "I keep bees.", "My violin needs a string."];
-    let again = "The bees were in the train.";
+fn relevance_keeps_and_groups_what_is_spoken_of_again() {
+    let said = [
+        "Hi.",
+        "Yes.",
+        "No.",
+        "Well.",
+        "Right.",
+        "I keep bees in the garden.",
+        "A violin, a string, a bow, a stand and a garden.",
+    ];
+    let again = "I keep bees in the garden by the train and the tall willow.";
     let said: Vec<_> = said.into_iter().chain([again]).map(|text| (text, "I see.")).collect();
     let question = asked("How are the bees?", "1", &["u6"]);
     let steps = exchanges(&said).into_iter().chain([question]).collect();
@@ -95,6 +102,10 @@ fn relevance_keeps_what_is_spoken_of_again() {
     let of_alpha = values(&curves.sweeps[1].lines[0], "survival");
     // Two of eight exchanges are held: the last one, and the violin or the bees.
     assert_eq!((of_alpha[0], of_alpha[4]), (0.0, 1.0));
+    let groups = values(&curves.sweeps[2].lines[0], "groups");
+    assert!(groups[0] < groups[4], "the bees are one group until likeness is near 1: {groups:?}");
+    let categories = values(&curves.sweeps[3].lines[0], "categories");
+    assert!(categories[0] < categories[4], "{categories:?}");
 }
 
 #[test]

@@ -7,7 +7,7 @@ use super::{Curves, Figures, Line, Point, Sweep};
 use crate::eval::sources::{Asked, Case, FindBy, Setting, SourceFigures, SourcesError, evaluate};
 
 /// Pieces of evidence of each source; the paper has one to three.
-const PIECES: [u8; 6] = [1, 2, 3, 4, 6, 8];
+const PIECES: [u8; 5] = [1, 2, 3, 4, 5];
 /// Rounds of self-refinement, and α, the pieces that a round replaces at most.
 const ROUNDS: [u8; 4] = [0, 1, 2, 3];
 /// The pieces that a refined response begins with, as in the paper.

@@ -7,6 +7,7 @@ use std::collections::BTreeSet;
 
 use turnstream_knowledge::terms::terms;
 use turnstream_operators::bm25::{Bag, Statistics};
+use turnstream_operators::history::clusters::Clusters;
 use turnstream_operators::history::recall::{RecallConfig, RecallMethod};
 use turnstream_operators::history::similarity::Similarity;
 use turnstream_operators::history::{Database, HistoryConfig, Remembering};
@@ -197,6 +198,11 @@ impl<'k> Held<'k> {
         self.database
             .entries()
             .filter(move |entry| !random || self.left.contains(&entry.input.entry_id()))
+    }
+
+    /// Returns the clusters of the entries, also of those that random eviction took.
+    pub fn clusters(&self) -> &Clusters {
+        self.database.clusters()
     }
 
     /// Prepares the held entries for several questions.

@@ -81,8 +81,9 @@ pub struct HistoryConfig {
     /// recency.
     pub alpha: f64,
     /// β: the share of importance in an entry's weight, 0..=1; the rest is the paper's weight. An
-    /// extension, for long conversations that users ask about much later; at 0, the default, the rule
-    /// is exactly the paper's.
+    /// extension: users ask much later for what is specific, which relevance to the present turn cannot
+    /// tell. At 0 the weight is the paper's. At any value the entries of the window stay, as far as they
+    /// are half of N at most.
     pub importance_share: f64,
     /// Seconds of event time in which an entry's recency halves, from 1. The paper's authors
     /// keep a constant of seven days in their code.
@@ -128,7 +129,7 @@ impl Default for HistoryConfig {
             max_entries: 64,
             max_age_seconds: 0,
             alpha: 0.5,
-            importance_share: 0.0,
+            importance_share: 0.75,
             half_life_seconds: 604_800,
             window_utterances: 8,
             window_bytes: 8_192,

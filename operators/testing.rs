@@ -95,7 +95,6 @@ pub(crate) fn recalled(turn_id: &str, query: &str, response: Option<&str>) -> Re
             response_turn_id: None,
             event_time: EventTime(0),
             vector: None,
-            importance: None,
             extra: serde_json::Map::default(),
         }),
         via: turnstream_schemas::RecalledVia::Relevance,

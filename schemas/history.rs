@@ -55,10 +55,6 @@ pub struct HistoryEntry {
     /// waited for. A static table's vectors are computed when the history is loaded.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub vector: Option<EntryVector>,
-    /// The importance of the entry, 0..=1, computed when the entry was made or completed; absent if
-    /// importance has no share in eviction.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub importance: Option<Score>,
     /// Fields that this version does not know.
     #[serde(flatten)]
     pub extra: Extra,
@@ -240,8 +236,9 @@ pub struct Evicted {
     /// α·relevance + (1 − α)·recency, 0..=1; if importance has a share β, (1 − β) times that sum plus
     /// β·importance.
     pub weight: Score,
-    /// Its place among all entries, from 1: the one just added is first, the others follow by falling
-    /// weight. With the reason `capacity` it left because rank > N.
+    /// Its place among all entries, from 1: the one just added is first, then those of the dialogue's
+    /// window that stay, the others follow by falling weight. With the reason `capacity` it left
+    /// because rank > N.
     pub rank: u32,
     /// Why it left.
     pub reason: EvictionReason,

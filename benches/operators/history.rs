@@ -130,7 +130,6 @@ fn entry(turn: &Turn, at: usize) -> HistoryEntry {
         response_turn_id: None,
         event_time: EventTime(at as i64 * 60_000),
         vector: None,
-        importance: None,
         extra: serde_json::Map::default(),
     }
 }

@@ -67,7 +67,6 @@ fn record(number: usize, entry: Option<usize>) -> Output {
             response_turn_id: Some(TurnId(format!("turns-{partition}-{}", offset(round)))),
             event_time: EventTime(1_700_000_000_000 + offset(round)),
             vector: None,
-            importance: None,
             extra: serde_json::Map::new(),
         }),
         None => serde_json::to_vec(&ScopeRecord {

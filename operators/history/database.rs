@@ -2,35 +2,35 @@
 //! recall, update, eviction, and the ids of the scope's last turns.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
-use rustc_hash::FxHashSet;
 use serde::Serialize;
 use turnstream_knowledge::language::Lexicon;
 use turnstream_ports::broken::Broken;
 use turnstream_ports::cache::{CacheChange, Cached};
 use turnstream_schemas::{
-    EntryId, EntryKey, EventTime, Evicted, EvictionReason, HistoryChange, HistoryEntry,
-    RecalledVia, SCHEMA_VERSION, Scope, ScopeRecord, Score, Speaker, TurnId,
+    EntryId, EntryKey, EventTime, HistoryChange, HistoryEntry, RecalledVia, SCHEMA_VERSION, Scope,
+    ScopeRecord, Score, Speaker, TurnId,
 };
 
 use super::HistoryConfig;
 use super::chains::Chains;
 use super::clusters::Clusters;
-use super::eviction::{Weighted, evict};
+use super::eviction::Weighted;
 use super::hierarchy::best_passage;
 use super::importance::importance;
-use super::likeness::{Signature, Terms};
+use super::likeness::Signature;
 use super::recall::{FoundEntry, SearchedEntries, find};
 use super::recency::recency;
 use super::reconstruction::reconstruct;
 use super::relevance::{EntryStatistics, Relevance};
-use super::similarity::{Similarity, said};
+use super::similarity::Similarity;
 use crate::flow::{Recalled, Reconstructed, Utterance};
 
 mod forget;
 mod hands;
 mod later;
+mod shrink;
 
 pub use forget::Update;
 
@@ -39,6 +39,8 @@ pub use forget::Update;
 struct Held {
     entry: Arc<HistoryEntry>,
     text: Signature,
+    /// Its importance, once it was asked for.
+    importance: OnceLock<f64>,
     cached: InCache,
 }
 
@@ -300,13 +302,12 @@ impl Database {
     pub fn insert(
         &mut self,
         scope: &Scope,
-        mut entry: HistoryEntry,
+        entry: HistoryEntry,
         query: &Signature,
         rules: &Remembering<'_>,
     ) -> Update {
         let (config, id) = (rules.config, entry.input.entry_id());
         self.leave(id.offset);
-        entry.importance = self.worth(&entry, rules);
         let mut changes = vec![changed(scope, &entry)];
         let cached = match self.entries.get(&id.offset) {
             None | Some(Held { cached: InCache::No, .. }) => InCache::No,
@@ -318,63 +319,6 @@ impl Database {
         let mut update = Update::of(scope, self.shrink(id, query, config));
         changes.append(&mut update.changes);
         Update { changes, ..update }
-    }
-
-    /// Evicts the entries that are too old or beyond the top N (eq 13 and 14).
-    fn shrink(
-        &mut self,
-        newest: EntryId,
-        query: &Signature,
-        config: &HistoryConfig,
-    ) -> Vec<(EntryId, Evicted)> {
-        let old = self.too_old(config);
-        if self.entries.len() <= config.max_entries && old.is_empty() {
-            return Vec::new();
-        }
-        let leaving = evict(self.weighted(query, config), config.max_entries, newest, |id| {
-            old.contains(&id.offset)
-        });
-        self.part_with(leaving)
-    }
-
-    /// Removes these entries, each given with its rank and the reason.
-    fn part_with(
-        &mut self,
-        leaving: Vec<(Weighted, u32, EvictionReason)>,
-    ) -> Vec<(EntryId, Evicted)> {
-        let mut evicted = Vec::new();
-        for (Weighted { id, relevance, recency, weight, .. }, rank, reason) in leaving {
-            self.leave(id.offset);
-            let Some(held) = self.entries.remove(&id.offset) else { continue };
-            self.statistics.remove(&held.text.terms);
-            self.record.evictions += 1;
-            self.record.evictions_by_reason.count(reason);
-            if held.cached != InCache::No {
-                self.gone.push(id);
-            }
-            let gone = Evicted {
-                turn_id: held.entry.turn_id.clone(),
-                relevance: Score::new(relevance),
-                recency: Score::new(recency),
-                importance: held.entry.importance,
-                weight: Score::new(weight),
-                rank,
-                reason,
-            };
-            evicted.push((id, gone));
-        }
-        evicted
-    }
-
-    /// Returns the offsets of the entries older than `max_age_seconds`.
-    fn too_old(&self, config: &HistoryConfig) -> FxHashSet<i64> {
-        if config.max_age_seconds == 0 {
-            return FxHashSet::default();
-        }
-        let limit_ms = i64::try_from(config.max_age_seconds.saturating_mul(1_000));
-        let oldest = self.now().millis().saturating_sub(limit_ms.unwrap_or(i64::MAX));
-        let old = self.entries.iter().filter(|(_, held)| held.entry.event_time.millis() < oldest);
-        old.map(|(at, _)| *at).collect()
     }
 
     /// Completes the latest entry that lacks a response; `None` where every entry has one.
@@ -393,8 +337,8 @@ impl Database {
         // A vector that is made elsewhere comes with the next turn.
         entry.vector = None;
         self.statistics.remove(&before.terms);
-        entry.importance = self.worth(&entry, rules);
         let held = self.entries.get_mut(&at)?;
+        held.importance = OnceLock::new();
         held.text = rules.similarity.of_entry(&entry);
         held.entry = Arc::new(entry);
         self.statistics.add(&held.text.terms);
@@ -424,7 +368,9 @@ impl Database {
         let text = similarity.of_entry(&entry);
         let at = entry.input.offset;
         self.statistics.add(&text.terms);
-        let before = self.entries.insert(at, Held { entry: Arc::new(entry), text, cached });
+        let before = self
+            .entries
+            .insert(at, Held { entry: Arc::new(entry), text, importance: OnceLock::new(), cached });
         if let Some(before) = before {
             self.statistics.remove(&before.text.terms);
         }
@@ -448,15 +394,6 @@ impl Database {
         }
     }
 
-    /// Returns the importance of an entry among those that are held, if importance has a share in
-    /// the weight.
-    fn worth(&self, entry: &HistoryEntry, rules: &Remembering<'_>) -> Option<Score> {
-        (rules.config.importance_share > 0.0).then(|| {
-            let terms = Terms::of(said(entry));
-            Score::new(importance(entry, &terms, &self.statistics))
-        })
-    }
-
     fn relevance<'q>(&self, query: &'q Signature, config: &HistoryConfig) -> Relevance<'q> {
         Relevance::to(query, &self.statistics, config.recall.meaning_share)
     }
@@ -464,14 +401,20 @@ impl Database {
     fn weigh(&self, held: &Held, relevance: &Relevance<'_>, config: &HistoryConfig) -> Weighted {
         let recency = recency(self.now(), held.entry.event_time, config.half_life_seconds);
         let weighted = Weighted::new(held.id(), relevance.of(&held.text), recency, config.alpha);
-        let importance = held.entry.importance.map_or(0.0, Score::get);
-        weighted.with_importance(importance, config.importance_share)
+        match config.importance_share {
+            0.0 => weighted,
+            share => weighted.with_importance(held.importance(), share),
+        }
     }
 }
 
 impl Held {
     fn id(&self) -> EntryId {
         self.entry.input.entry_id()
+    }
+
+    fn importance(&self) -> f64 {
+        *self.importance.get_or_init(|| importance(&self.entry, &self.text.terms))
     }
 }
 

@@ -13,8 +13,8 @@ pub struct Weighted {
     pub relevance: f64,
     /// Recency(t_i), 0..=1.
     pub recency: f64,
-    /// The importance of the entry, 0..=1; 0 where importance has no share in the weight.
-    pub importance: f64,
+    /// The importance of the entry, 0..=1, where importance has a share in the weight.
+    pub importance: Option<f64>,
     /// α·relevance + (1 − α)·recency, 0..=1; where importance has a share β, (1 − β) times that sum plus
     /// β·importance.
     pub weight: f64,
@@ -24,31 +24,34 @@ impl Weighted {
     /// Weighs an entry: weight_i = α·Relevance(q_i, q_t) + (1 − α)·Recency(t_i) (eq 12).
     pub fn new(id: EntryId, relevance: f64, recency: f64, alpha: f64) -> Self {
         let weight = alpha * relevance + (1.0 - alpha) * recency;
-        Self { id, relevance, recency, importance: 0.0, weight }
+        Self { id, relevance, recency, importance: None, weight }
     }
 
     /// Gives importance this share in the weight.
     pub fn with_importance(self, importance: f64, share: f64) -> Self {
-        Self { importance, weight: (1.0 - share) * self.weight + share * importance, ..self }
+        let weight = (1.0 - share) * self.weight + share * importance;
+        Self { importance: Some(importance), weight, ..self }
     }
 }
 
 /// Returns the entries to evict, each with its rank from 1 and the reason, by rising rank: those
-/// for which `too_old` holds, and those beyond the top `keep`. The entry just added ranks first
-/// whatever its weight, so it leaves only where `keep` is 0; ties evict the lower offset.
+/// for which `too_old` holds, and those beyond the top `keep`. The entry just added, the first of
+/// `first`, leaves only where `keep` is 0. All of `first` rank before others in their order, whatever
+/// their weight; ties evict the lower offset.
 pub fn evict(
     mut entries: Vec<Weighted>,
     keep: usize,
-    newest: EntryId,
+    first: &[EntryId],
     too_old: impl Fn(EntryId) -> bool,
 ) -> Vec<(Weighted, u32, EvictionReason)> {
-    let leaves_for_age = |entry: &Weighted| entry.id != newest && too_old(entry.id);
+    let newest = first.first().copied();
+    let leaves_for_age = |entry: &Weighted| Some(entry.id) != newest && too_old(entry.id);
     if entries.iter().any(leaves_for_age) || keep >= entries.len() {
-        entries.sort_unstable_by(|a, b| by_rank(a, b, Some(newest)));
+        entries.sort_unstable_by(|a, b| by_rank(a, b, first));
     } else {
         // Entries that stay need no order: sorting all of them took half the time of an update by words.
-        entries.select_nth_unstable_by(keep, |a, b| by_rank(a, b, Some(newest)));
-        entries[keep..].sort_unstable_by(|a, b| by_rank(a, b, Some(newest)));
+        entries.select_nth_unstable_by(keep, |a, b| by_rank(a, b, first));
+        entries[keep..].sort_unstable_by(|a, b| by_rank(a, b, first));
     }
     // Entries that leave for their age do not count towards `keep`.
     let mut kept = 0;
@@ -64,14 +67,14 @@ pub fn evict(
 
 /// Returns all entries, each with its rank from 1, to be removed by a demand to forget.
 pub fn forget(mut entries: Vec<Weighted>) -> Vec<(Weighted, u32, EvictionReason)> {
-    entries.sort_unstable_by(|a, b| by_rank(a, b, None));
+    entries.sort_unstable_by(|a, b| by_rank(a, b, &[]));
     entries.into_iter().zip(1..).map(|(entry, at)| (entry, at, EvictionReason::Forget)).collect()
 }
 
-/// Orders the newest first, then by falling weight; of equals the later one.
-fn by_rank(a: &Weighted, b: &Weighted, newest: Option<EntryId>) -> Ordering {
-    let newest_first = (Some(b.id) == newest).cmp(&(Some(a.id) == newest));
-    newest_first.then(b.weight.total_cmp(&a.weight)).then(b.id.cmp(&a.id))
+/// Orders `first` as they are, then the others by falling weight; of equals the later one.
+fn by_rank(a: &Weighted, b: &Weighted, first: &[EntryId]) -> Ordering {
+    let place = |of: &Weighted| first.iter().position(|id| *id == of.id).unwrap_or(first.len());
+    place(a).cmp(&place(b)).then(b.weight.total_cmp(&a.weight)).then(b.id.cmp(&a.id))
 }
 
 #[cfg(test)]
@@ -90,7 +93,7 @@ mod tests {
     fn ties_evict_the_lower_offset_and_never_the_newest() {
         let entries = || (0..4).map(|offset| Weighted::new(id(offset), 0.0, 0.0, 0.5)).collect();
         let left = |keep| {
-            let evicted = evict(entries(), keep, id(0), |_| false);
+            let evicted = evict(entries(), keep, &[id(0)], |_| false);
             evicted.iter().map(|(entry, ..)| entry.id.offset).collect::<Vec<_>>()
         };
         assert_eq!(left(4), [] as [i64; 0]);
@@ -107,7 +110,7 @@ mod tests {
             .map(|(offset, weight)| Weighted::new(id(offset), weight, weight, 0.5))
             .collect();
         let left = |keep, newest| {
-            let evicted = evict(entries.clone(), keep, id(newest), |id| id.offset <= 1);
+            let evicted = evict(entries.clone(), keep, &[id(newest)], |id| id.offset <= 1);
             let of = |(entry, rank, why): &(Weighted, u32, _)| (entry.id.offset, *rank, *why);
             evicted.iter().map(of).collect::<Vec<_>>()
         };
@@ -173,7 +176,7 @@ mod tests {
             };
             let expected: Vec<i64> = (0..=newest).filter(|offset| !stays(*offset)).collect();
 
-            let mut found: Vec<i64> = evict(weighted, keep, id(newest), |_| false)
+            let mut found: Vec<i64> = evict(weighted, keep, &[id(newest)], |_| false)
                 .iter()
                 .map(|(entry, ..)| entry.id.offset)
                 .collect();

@@ -1,24 +1,24 @@
 //! Importance: what an entry is worth in itself, whatever the current topic. Not in DH-RAG: an
-//! extension of its rule of eviction, off by default (`history.importance_share`).
+//! extension of its rule of eviction (`history.importance_share`).
 //!
 //! Relevance to the current turn says little about what users ask for much later. They then ask for facts
-//! that were mentioned once: when, how many, who, and what was new at the time. The measure sees an
-//! entry's own texts and the entries that are held when it comes, and nothing later. `docs/history.md`
-//! says how it was chosen, and what it gains.
+//! that were mentioned once: when, how many, who. The measure sees an entry's own texts alone, so it is
+//! computed when entries first have to leave, and never for a conversation that fits.
+//! `docs/history.md` says how it was chosen, and what it gains.
 
 use rustc_hash::FxHashSet;
 use turnstream_knowledge::language::{Lexicon, Word};
 use turnstream_schemas::HistoryEntry;
 
 use super::likeness::Terms;
-use super::relevance::EntryStatistics;
 
-/// The counts at which each share reaches one half: specifics, names, new terms.
-const HALF: [f64; 3] = [2.0, 2.0, 4.0];
+/// For specifics, names and different terms: the count at which the share reaches one half, and its
+/// weight in the mean.
+const SHARES: [(f64, f64); 3] = [(2.0, 2.0), (2.0, 1.0), (16.0, 1.0)];
 
-/// Returns the importance of an entry among the other entries held, 0..=1: the mean of how specific
-/// it is, how many names it has, and how much of it is new.
-pub fn importance(entry: &HistoryEntry, text: &Terms, held: &EntryStatistics) -> f64 {
+/// Returns the importance of an entry, 0..=1: the weighted mean of how specific it is, how many names it
+/// has, and how much it says.
+pub fn importance(entry: &HistoryEntry, terms: &Terms) -> f64 {
     let said = [entry.query.as_deref(), entry.response.as_deref()];
     let (mut specifics, mut names) = (0, FxHashSet::default());
     for text in said.into_iter().flatten() {
@@ -31,10 +31,10 @@ pub fn importance(entry: &HistoryEntry, text: &Terms, held: &EntryStatistics) ->
             }
         }
     }
-    let new = text.iter().filter(|term| !held.has(term.hash)).count();
-    let counts = [f64::from(specifics), names.len() as f64, new as f64];
-    let shares = counts.iter().zip(HALF).map(|(count, half)| count / (count + half));
-    shares.sum::<f64>() / HALF.len() as f64
+    let counts = [f64::from(specifics), names.len() as f64, terms.iter().count() as f64];
+    let shares = counts.iter().zip(SHARES);
+    let sum: f64 = shares.map(|(count, (half, weight))| weight * count / (count + half)).sum();
+    sum / SHARES.iter().map(|(_, weight)| weight).sum::<f64>()
 }
 
 /// Whether a word is written like a name: with a capital, and not at the start of a sentence.
@@ -64,34 +64,26 @@ mod tests {
             response_turn_id: None,
             event_time: EventTime(0),
             vector: None,
-            importance: None,
             extra: serde_json::Map::new(),
         }
     }
 
-    fn of(query: &str, response: &str, held: &[&str]) -> f64 {
-        let mut statistics = EntryStatistics::default();
-        for text in held {
-            statistics.add(&Signature::of([*text]).terms);
-        }
-        let text = Signature::of([query, response]);
-        importance(&entry(query, response), &text.terms, &statistics)
+    fn of(query: &str, response: &str) -> f64 {
+        importance(&entry(query, response), &Signature::of([query, response]).terms)
     }
 
     #[test]
     fn importance_is_the_one_counted_by_hand() {
-        // "yesterday" and "40"; Clara and Vienna; met, clara, vienna, paid, 40, euro are new.
-        let said = ("Yesterday I met Clara in Vienna.", "I paid 40 euros.");
-        let by_hand = (2.0 / 4.0 + 2.0 / 4.0 + 6.0 / 10.0) / 3.0;
-        assert!((of(said.0, said.1, &[]) - by_hand).abs() < 1e-9, "{}", of(said.0, said.1, &[]));
-        let known = (2.0 / 4.0 + 2.0 / 4.0 + 4.0 / 8.0) / 3.0;
-        assert!((of(said.0, said.1, &["Clara paid"]) - known).abs() < 1e-9);
+        // "yesterday" and "40"; Clara and Vienna; met, clara, vienna, paid, 40, euro.
+        let found = of("Yesterday I met Clara in Vienna.", "I paid 40 euros.");
+        let by_hand = (2.0 * 2.0 / 4.0 + 2.0 / 4.0 + 6.0 / 22.0) / 4.0;
+        assert!((found - by_hand).abs() < 1e-9, "{found}");
     }
 
     #[test]
     fn small_talk_is_worth_nothing() {
-        assert_eq!(of("How are you?", "So am I.", &[]), 0.0);
-        let question = of("What is it like there?", "It is as it was.", &[]);
+        assert_eq!(of("How are you?", "So am I."), 0.0);
+        let question = of("What is it like there?", "It is as it was.");
         assert!(question < 0.1, "{question}");
     }
 }

@@ -17,6 +17,7 @@ use crate::ingest::{ArrivedDirective, ArrivedTurn};
 mod forgetting;
 mod fragments;
 mod hands;
+mod keeping;
 
 pub(super) fn rules() -> Rules {
     Rules {

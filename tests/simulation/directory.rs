@@ -147,6 +147,7 @@ fn config() -> Config {
     let mut config = Config::default();
     config.history.max_entries = 3;
     config.history.alpha = 0.0;
+    config.history.importance_share = 0.0;
     config.commit.interval_ms = 10;
     config.commit.max_outcomes = 4;
     config.turns.max_in_flight_per_partition = 4;

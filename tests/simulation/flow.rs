@@ -122,6 +122,7 @@ fn config() -> Config {
     config.turns.max_in_flight_per_partition = BOUND;
     config.history.max_entries = 4;
     config.history.alpha = 0.0;
+    config.history.importance_share = 0.0;
     config.commit.interval_ms = 5;
     config.generation.form = GenerationForm::Prompted;
     config.generation.prompted.call.timeout_ms = PATIENCE_MS;

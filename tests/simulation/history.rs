@@ -10,7 +10,8 @@
 //! user waits for one, user turns are held: they make an entry without a response, and no other
 //! outcome of theirs is allowed. If there are more entries than the history holds, the one with the
 //! earliest event time is evicted, of equal ones that with the lower offset, and never the entry
-//! just added. (Recency alone decides: the simulation weighs relevance with 0.)
+//! just added, nor the latest ones, as far as these are half of them. (Recency alone decides: the
+//! simulation weighs relevance and importance with 0.)
 //!
 //! Clusters and chains depend on everything before them. The operators' own code therefore computes
 //! them here, without a crash, a restore or a scope that leaves memory. The engine must end with
@@ -276,7 +277,10 @@ impl History {
         self.join(&entry);
         self.entries.insert(id, entry);
         while self.entries.len() > max_entries {
-            let others = self.entries.iter().filter(|(of, _)| **of != id);
+            // Those of the window stay, at most half of all; here it reaches over all of them.
+            let window = self.entries.keys().rev().filter(|of| **of != id);
+            let stay: Vec<EntryId> = window.take((max_entries / 2).max(1) - 1).copied().collect();
+            let others = self.entries.iter().filter(|(of, _)| **of != id && !stay.contains(of));
             let oldest = others.min_by_key(|(of, entry)| (entry.event_time, **of));
             let leaves = oldest.map_or(id, |(of, _)| *of);
             self.entries.remove(&leaves);
@@ -376,7 +380,6 @@ fn entry(sent: &Sent, said: &Said, query: Option<&String>) -> HistoryEntry {
         response_turn_id: None,
         event_time: EventTime(said.time_ms),
         vector: None,
-        importance: None,
         extra: serde_json::Map::new(),
     }
 }

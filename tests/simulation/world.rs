@@ -452,6 +452,7 @@ fn config(rng: &mut Rng, by_user: bool) -> Config {
     config.turns.max_in_flight = rng.usize(4..100);
     config.history.max_entries = rng.usize(0..6);
     config.history.alpha = 0.0;
+    config.history.importance_share = 0.0;
     config.history.idle_after_seconds = rng.u64(0..3);
     config.history.max_scopes_in_memory = rng.usize(1..6);
     config.commit.interval_ms = rng.u64(0..60);

@@ -53,7 +53,6 @@ fn a_summary_is_the_central_entry_and_what_all_share() {
         response_turn_id: None,
         event_time: EventTime(0),
         vector: None,
-        importance: None,
         extra: serde_json::Map::new(),
     };
     let entries = [entry("The late parcel"), entry("late parcel snow")];

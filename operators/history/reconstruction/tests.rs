@@ -15,7 +15,6 @@ fn entries(exchanges: &[(&str, &str)]) -> Vec<HistoryEntry> {
         response_turn_id: None,
         event_time: EventTime(0),
         vector: None,
-        importance: None,
         extra: serde_json::Map::new(),
     };
     exchanges.iter().enumerate().map(entry).collect()

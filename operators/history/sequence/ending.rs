@@ -41,7 +41,6 @@ pub(super) fn unanswered(turn: &ArrivedTurn, query: Option<&str>) -> HistoryEntr
         response_turn_id: None,
         event_time: turn.event_time,
         vector: None,
-        importance: None,
         extra: serde_json::Map::new(),
     }
 }

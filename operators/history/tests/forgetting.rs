@@ -70,6 +70,7 @@ fn what_leaves_is_weighed_as_eviction_does() {
     let mut rules = rules();
     rules.config.half_life_seconds = 10;
     rules.config.alpha = 0.25;
+    rules.config.importance_share = 0.0;
     let mut talk = Talk::new(rules);
     for (place, time_ms) in [1_000, 11_000].into_iter().enumerate() {
         talk.say(Speaker::User, "is it here", |turn| turn.event_time = EventTime(time_ms));

@@ -165,7 +165,7 @@ fn shown_entry(entry: &HistoryEntry, weighted: &Weighted) -> ShownEntry {
         response: entry.response.clone(),
         relevance: weighted.relevance,
         recency: weighted.recency,
-        importance: entry.importance.map(turnstream_schemas::Score::get),
+        importance: weighted.importance,
         weight: weighted.weight,
     }
 }

@@ -18,7 +18,6 @@ fn entry(offset: i64, query: &str) -> HistoryEntry {
         response_turn_id: None,
         event_time: EventTime(offset * 1_000),
         vector: None,
-        importance: None,
         extra: serde_json::Map::new(),
     }
 }
@@ -28,7 +27,6 @@ fn evicted(turn: &str) -> Evicted {
         turn_id: turn.into(),
         relevance: Score::new(0.25),
         recency: Score::new(0.5),
-        importance: None,
         weight: Score::new(0.375),
         rank: 4,
         reason: EvictionReason::Capacity,

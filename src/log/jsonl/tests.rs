@@ -140,7 +140,6 @@ fn each_topic_is_written_in_its_own_form() {
         response_turn_id: None,
         event_time: turnstream_schemas::EventTime(5),
         vector: None,
-        importance: None,
         extra: serde_json::Map::new(),
     };
     let record = ScopeRecord { schema_version: 1, turns: 3, ..ScopeRecord::default() };

@@ -46,7 +46,6 @@ fn turn(
         response_turn_id: None,
         event_time: EventTime(database.now().millis() + 60_000),
         vector: None,
-        importance: None,
         extra: serde_json::Map::new(),
         input,
     };

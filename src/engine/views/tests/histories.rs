@@ -119,7 +119,6 @@ pub(super) fn happen_to(log: &EmbeddedLog, Talk { partition, scope, told }: &Tal
                 response_turn_id: None,
                 event_time: now,
                 vector: None,
-                importance: None,
                 extra: serde_json::Map::new(),
                 input,
             };

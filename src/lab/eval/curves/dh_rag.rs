@@ -14,7 +14,7 @@ use crate::eval::history::table::{Columns, mean_of};
 use crate::eval::history::topics;
 
 /// The held shares of a conversation's utterances.
-const SHARES: [f64; 6] = [0.05, 0.1, 0.25, 0.5, 0.75, 1.0];
+const SHARES: [f64; 5] = [0.1, 0.25, 0.5, 0.75, 1.0];
 /// The share that is held while something else is varied.
 const KEPT: f64 = 0.25;
 const ALPHAS: [f64; 5] = [0.0, 0.25, 0.5, 0.75, 1.0];
@@ -25,8 +25,6 @@ const CATEGORY_LIKENESSES: [f64; 5] = [0.05, 0.15, 0.3, 0.45, 0.6];
 const K: usize = 10;
 /// Draws of random eviction; its figures are means over them.
 const DRAWS: u64 = 5;
-/// The share of importance of the rule that long conversations are advised.
-const IMPORTANCE: f64 = 0.75;
 
 /// The configuration that is varied.
 pub struct Varied<'v> {
@@ -75,6 +73,11 @@ pub fn curves(
     Curves { method: "dh-rag", sweeps, comparisons: Vec::new() }
 }
 
+/// Weighs by relevance and recency alone (eq 12).
+fn plain(config: &mut HistoryConfig) {
+    config.importance_share = 0.0;
+}
+
 fn line<X: Copy + Into<f64>>(
     name: &str,
     at: impl IntoIterator<Item = X>,
@@ -99,7 +102,6 @@ fn of_evidence(varied: &Varied<'_>, conversations: &[Conversation], done: &dyn F
         let columns: Vec<Columns> = draws.iter().map(columns).collect();
         drawn.map_or_else(Figures::new, |drawn| evidence_figures(&mean_of(&columns), &drawn))
     };
-    let important = |config: &mut HistoryConfig| config.importance_share = IMPORTANCE;
     let about = format!("{} conversations of LoCoMo.", conversations.len());
     let by_likeness = |at: &[f64], change: &dyn Fn(&mut Measure, f64)| {
         clusters(varied, conversations, (at, change), &figures)
@@ -117,7 +119,7 @@ fn of_evidence(varied: &Varied<'_>, conversations: &[Conversation], done: &dyn F
             "share of the utterances held",
             vec![
                 line("the rule", SHARES, |share| figures(&varied.by_rule(share, |_| ()))),
-                line("importance 0.75", SHARES, |share| figures(&varied.by_rule(share, important))),
+                line("the paper's weight", SHARES, |share| figures(&varied.by_rule(share, plain))),
                 line("the latest", SHARES, |share| {
                     figures(&varied.measure(share, Eviction::Recency, Method::All))
                 }),
@@ -130,6 +132,12 @@ fn of_evidence(varied: &Varied<'_>, conversations: &[Conversation], done: &dyn F
             vec![
                 line("the rule", ALPHAS, |alpha| {
                     figures(&varied.by_rule(KEPT, |config| config.alpha = alpha))
+                }),
+                line("the paper's weight", ALPHAS, |alpha| {
+                    figures(&varied.by_rule(KEPT, |config| {
+                        plain(config);
+                        config.alpha = alpha;
+                    }))
                 }),
                 line("at random", ALPHAS, |_| random.clone()),
             ],
@@ -179,6 +187,7 @@ fn of_topics(varied: &Varied<'_>, conversations: &[Conversation], done: &dyn Fn(
             "share of the utterances held",
             vec![
                 line("the rule", SHARES, |share| figures(&varied.by_rule(share, |_| ()))),
+                line("the paper's weight", SHARES, |share| figures(&varied.by_rule(share, plain))),
                 line("at random", SHARES, |share| {
                     figures(&varied.measure(share, Eviction::Random, Method::All))
                 }),

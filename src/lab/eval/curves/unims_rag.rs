@@ -39,7 +39,7 @@ pub fn curves(
     let one = Setting::default();
     let pieces = |retrieval| move |at: u8| Setting { pieces: at.into(), retrieval, ..one };
     let rounds = |at: u8| Setting { pieces: REFINED, steps: at.into(), ..one };
-    let replaced = |at: u8| Setting { replaced: at.into(), ..rounds(at.min(1)) };
+    let replaced = |at: u8| Setting { replaced: at.into(), ..rounds(1) };
     let counts = vec![
         line("found by the fusion", &PIECES, &pieces(FindBy::Fusion))?,
         line("found by the model itself", &PIECES, &pieces(FindBy::Model))?,

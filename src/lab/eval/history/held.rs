@@ -332,7 +332,6 @@ fn entry(said: &Utterance, input: InputId) -> HistoryEntry {
         response_turn_id: (!asks).then(|| said.id.clone()),
         event_time: said.time,
         vector: None,
-        importance: None,
         extra: serde_json::Map::new(),
     }
 }

@@ -131,6 +131,7 @@ fn what_does_not_fit_leaves() {
     // is evicted.
     let mut rule = measure(Method::Flat, four, Eviction::Rule);
     rule.config.alpha = 1.0;
+    rule.config.importance_share = 0.0;
     assert_eq!(outcomes(&rule, &talk()).figures_of(None), [0.0, 0.5]);
     let mut steps = exchanges(&[SAID[0], SAID[1], SAID[2], ("The bees were in the train.", "Oh.")]);
     steps.push(asked("How are the bees?", "1", &["u2"]));

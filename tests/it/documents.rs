@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-const DOCUMENTS: [&str; 50] = [
+const DOCUMENTS: [&str; 51] = [
     "README.md",
     "ARCHITECTURE.md",
     "CONTRIBUTING.md",
@@ -10,6 +10,7 @@ const DOCUMENTS: [&str; 50] = [
     "docs/metrics.md",
     "benches/README.md",
     "deploy/kafka/README.md",
+    "docs/curves.md",
     "docs/decision.md",
     "docs/documents.md",
     "docs/exactly-once.md",

@@ -206,6 +206,7 @@ mod tests {
             turn_id: "t0".into(),
             relevance: Score::new(0.25),
             recency: Score::new(0.75),
+            importance: None,
             weight: Score::new(0.5),
             rank: 7,
             reason: EvictionReason::Capacity,

@@ -27,6 +27,7 @@ fn evicted(turn: &str) -> Evicted {
         turn_id: turn.into(),
         relevance: Score::new(0.25),
         recency: Score::new(0.5),
+        importance: None,
         weight: Score::new(0.375),
         rank: 4,
         reason: EvictionReason::Capacity,
@@ -73,10 +74,10 @@ fn a_history_is_shown_with_what_left_and_why() {
 default/c: 2 entries, 1 eviction of 3 turns since the scope began, 1 category
 ├─ category 0
 │  └─ summary violin, sale, fit, strings: “Is the violin for sale?”
-│     ├─ t1 weighs 0.54 (relevance 0.09, recency 1.00) now
+│     ├─ t1 weighs 0.17 (relevance 0.09, recency 1.00, importance 0.04) now
 │     │     user: Which strings fit a violin?
 │     │     response: So it is.
-│     └─ t2 weighs 0.75 (relevance 0.50, recency 1.00) now
+│     └─ t2 weighs 0.21 (relevance 0.50, recency 1.00, importance 0.03) now
 │           user: Is the violin for sale?
 │           response: So it is.
 ├─ chains of thought

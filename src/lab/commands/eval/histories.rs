@@ -150,7 +150,7 @@ fn variants(args: &HistoriesArgs) -> anyhow::Result<Vec<Variant>> {
             variant.config.alpha = alpha;
         }));
     }
-    for share in [0.25, 0.5, 0.75, 1.0] {
+    for share in [0.0, 0.25, 0.5, 1.0] {
         variants.push(changed(format!("importance {share}"), Shown::Kept, &|variant| {
             variant.config.importance_share = share;
         }));

@@ -31,7 +31,7 @@ pub struct DialogueSet {
 
 /// Returns how many replays a data set takes.
 pub fn replays() -> usize {
-    FACTS.len() + ablations().len()
+    2 * FACTS.len() + ablations().len()
 }
 
 /// Measures all settings on each data set; `done` is called after each replay.
@@ -46,11 +46,17 @@ pub fn curves(
     let mut curves = Curves { method: "dcrag", ..Curves::default() };
     for set in sets {
         let measured = MeasuredSet::new(config, set, done)?;
-        let points = FACTS.into_iter().map(|facts| {
-            let figures = measured.figures(|config| limit(config, facts))?;
-            Ok(Point { at: f64::from(facts), figures })
-        });
-        let points = points.collect::<Result<Vec<_>, ReplayError>>()?;
+        let line = |name: &str, change: Change| {
+            let points = FACTS.into_iter().map(|facts| {
+                let figures = measured.figures(|config| {
+                    change(config);
+                    limit(config, facts);
+                })?;
+                Ok(Point { at: f64::from(facts), figures })
+            });
+            let points = points.collect::<Result<Vec<_>, ReplayError>>()?;
+            Ok::<_, ReplayError>(Line { name: name.to_owned(), points })
+        };
         let about = format!(
             "{} conversations; the gate is open, and nothing is decided about what is found.",
             set.conversations.count
@@ -59,7 +65,7 @@ pub fn curves(
             title: format!("Selected facts, {}", set.name),
             about: about.clone(),
             setting: "facts",
-            lines: vec![Line { name: "all stages".to_owned(), points }],
+            lines: vec![line(ALL_STAGES, |_| ())?, line(T_RAG, every_concept)?],
         });
         let rows = ablations().into_iter().map(|(name, change)| {
             Ok::<_, ReplayError>((name.to_owned(), measured.figures(change)?))
@@ -83,27 +89,38 @@ fn limit(config: &mut Config, facts: u32) {
 
 type Change = fn(&mut Config);
 
+const ALL_STAGES: &str = "all stages";
+const T_RAG: &str = "every concept is a query (T-RAG)";
+
+fn without_revision(config: &mut Config) {
+    config.cross_revision.form = CrossRevisionForm::Off;
+}
+
+fn without_topics(config: &mut Config) {
+    config.topic_planning.form = TopicPlanningForm::Off;
+    without_revision(config);
+}
+
+fn without_selection(config: &mut Config) {
+    config.fact_selection.form = FactSelectionForm::Off;
+}
+
+/// Queries alone find the facts, of which the most relevant are used.
+fn by_queries(config: &mut Config) {
+    without_topics(config);
+    without_selection(config);
+}
+
+fn every_concept(config: &mut Config) {
+    by_queries(config);
+    config.query_production.max_explicit = 64;
+    config.query_production.max_implicit = 0;
+}
+
 /// The method, without each of its parts (the paper's table 4), and the retrieval baselines.
 fn ablations() -> Vec<(&'static str, Change)> {
-    fn without_revision(config: &mut Config) {
-        config.cross_revision.form = CrossRevisionForm::Off;
-    }
-    fn without_topics(config: &mut Config) {
-        config.topic_planning.form = TopicPlanningForm::Off;
-        without_revision(config);
-    }
-    fn without_selection(config: &mut Config) {
-        config.fact_selection.form = FactSelectionForm::Off;
-    }
-    /// Queries alone find the twenty most relevant facts, which all are used.
-    fn by_queries(config: &mut Config) {
-        without_topics(config);
-        without_selection(config);
-        config.fact_retrieval.max_foreseen = 20;
-        config.fact_retrieval.max_unforeseen = 20;
-    }
     vec![
-        ("all stages", |_| ()),
+        (ALL_STAGES, |_| ()),
         ("without selection", without_selection),
         ("without retrieval and selection", |config| {
             config.fact_retrieval.form = FactRetrievalForm::Off;
@@ -115,11 +132,7 @@ fn ablations() -> Vec<(&'static str, Change)> {
         }),
         ("without topics and revision", without_topics),
         ("without revision", without_revision),
-        ("every concept is a query (T-RAG)", |config| {
-            by_queries(config);
-            config.query_production.max_explicit = 64;
-            config.query_production.max_implicit = 0;
-        }),
+        (T_RAG, every_concept),
         ("queries alone (QP-RAG)", by_queries),
         ("no knowledge", |config| config.gate.form = GateForm::Never),
     ]

@@ -51,9 +51,14 @@ fn more_facts_say_more_and_no_facts_say_none() {
     assert_eq!(value(&points[8], "cdp"), 1.0, "each response says a fact: none is decided away");
     assert!(value(&points[0], "cdp") < 1.0);
     assert!(value(&points[8], "evidence_words") > value(&points[0], "evidence_words"));
+    let others = measured["sweeps"][0]["lines"][1]["points"].as_array().expect("points");
+    assert_eq!(others[0]["figures"], points[0]["figures"], "without facts all are alike");
+    assert_ne!(others[6]["figures"]["cdf"], points[6]["figures"]["cdf"]);
     let rows = measured["comparisons"][0]["rows"].as_array().expect("rows");
     let row = |name: &str| &rows.iter().find(|row| row[0] == name).expect("the row")[1];
     assert_eq!(row("all stages")["cdf"], points[6]["figures"]["cdf"], "twenty facts");
+    let every = "every concept is a query (T-RAG)";
+    assert_eq!(row(every), &others[6]["figures"]);
     assert_eq!(row("no knowledge")["cdp"]["value"], 0.0);
     assert_eq!(row("without retrieval and selection")["cdf"], points[0]["figures"]["cdf"]);
 

@@ -73,6 +73,9 @@ pub fn curves(
     Curves { method: "dh-rag", sweeps, comparisons: Vec::new() }
 }
 
+/// Gives a measurement a value of what is varied.
+type Varying<'v> = &'v dyn Fn(&mut Measure, f64);
+
 /// Weighs by relevance and recency alone (eq 12).
 fn plain(config: &mut HistoryConfig) {
     config.importance_share = 0.0;
@@ -215,7 +218,7 @@ fn of_topics(varied: &Varied<'_>, conversations: &[Conversation], done: &dyn Fn(
 fn clusters(
     varied: &Varied<'_>,
     conversations: &[Conversation],
-    (at, change): (&[f64], &dyn Fn(&mut Measure, f64)),
+    (at, change): (&[f64], Varying<'_>),
     figures: &dyn Fn(&Measure) -> Figures,
 ) -> Vec<Line> {
     let by = |method: Method| {

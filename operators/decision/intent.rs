@@ -4,7 +4,7 @@ use std::sync::LazyLock;
 
 use aho_corasick::AhoCorasick;
 use turnstream_knowledge::language::has_han;
-use turnstream_knowledge::small_talk::{small_talk_in, spoken_words};
+use turnstream_knowledge::small_talk::{SmallTalk, SmallTalkReading, small_talk_in, spoken_words};
 use turnstream_ports::model::reader::{Intent, Reading};
 use turnstream_schemas::HandOffReason;
 
@@ -63,15 +63,27 @@ const SMALL_TALK_SHARE: f64 = 0.8;
 pub(super) fn hand_off(utterance: &str, reading: Option<&Reading>) -> Option<HandOffReason> {
     let by_words = PLAIN.said_in(utterance);
     let by_reader = |intent, least| reading.is_some_and(|it| probability(it, intent) >= least);
+    // "Are you a real person?" names one, and does not ask for one.
+    let asks_what_we_are =
+        small_talk(utterance).is_some_and(|it| it.acts.contains(&SmallTalk::WhatAreYou));
     let mut reasons = LEAST.into_iter().zip(by_words);
-    let reason = reasons.find(|((_, intent, least), said)| *said || by_reader(*intent, *least));
+    let reason = reasons.find(|((reason, intent, least), said)| {
+        let is_meant = *said || by_reader(*intent, *least);
+        is_meant && !(asks_what_we_are && *reason == HandOffReason::Asked)
+    });
     reason.map(|((reason, ..), _)| reason)
 }
 
 /// Whether the utterance only keeps the conversation going: by its words or by the reader.
 pub(super) fn is_small_talk(utterance: &str, reading: Option<&Reading>) -> bool {
-    small_talk_in(utterance, &spoken_words(utterance)).share >= SMALL_TALK_SHARE
+    small_talk(utterance).is_some()
         || reading.is_some_and(|it| probability(it, Intent::SmallTalk) >= SMALL_TALK)
+}
+
+/// Returns the small talk of an utterance that is hardly anything else.
+fn small_talk(utterance: &str) -> Option<SmallTalkReading> {
+    let reading = small_talk_in(utterance, &spoken_words(utterance));
+    (reading.share >= SMALL_TALK_SHARE).then_some(reading)
 }
 
 fn probability(reading: &Reading, intent: Intent) -> f32 {
@@ -86,6 +98,10 @@ mod tests {
     fn plain_words_call_for_a_person() {
         for (said, reason) in [
             ("Can I talk to someone, please?", Some(HandOffReason::Asked)),
+            ("are you a real person or a robot?", None),
+            ("你是真人吗", None),
+            ("Are you a real person? I want one.", Some(HandOffReason::Asked)),
+            ("你是真人吗，我要转人工", Some(HandOffReason::Asked)),
             ("我要转人工", Some(HandOffReason::Asked)),
             ("机器人听不懂，让你们同事来一下", Some(HandOffReason::Asked)),
             ("你们的人只会敷衍，我问了好几次", Some(HandOffReason::Complaint)),

@@ -76,14 +76,18 @@ fn clause(fact: &FactStatement) -> Option<String> {
 fn small_talk(turn: &Turn<'_>) -> String {
     use SmallTalk::{
         Acknowledgement, Apology, Closing, Greeting, HowAreYou, Refusal, Thanks, Wellbeing,
+        WhatAreYou, Wishes,
     };
     let acts = turn.small_talk_acts();
     // The act that most needs an answer decides, wherever in the turn it occurs.
-    let first = [Closing, Thanks, HowAreYou, Apology, Greeting, Wellbeing, Refusal]
-        .into_iter()
-        .find(|act| acts.contains(act))
-        .unwrap_or(Acknowledgement);
+    let first =
+        [WhatAreYou, Wishes, Closing, Thanks, HowAreYou, Apology, Greeting, Wellbeing, Refusal]
+            .into_iter()
+            .find(|act| acts.contains(act))
+            .unwrap_or(Acknowledgement);
     let ways: &[&str] = match first {
+        WhatAreYou => &["我是自动助手，不是真人。有什么可以帮您的？"],
+        Wishes => &["谢谢，也祝您快乐！", "谢谢，祝您一切顺利！"],
         Closing if acts.contains(&Thanks) => &["不客气，再见！", "别客气，下次再聊！"],
         Closing => &["再见！", "再见，保重！", "下次再聊！"],
         Thanks => &["不客气！", "别客气，还有什么想聊的吗？"],

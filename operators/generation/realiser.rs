@@ -180,14 +180,19 @@ impl<'a> Turn<'a> {
     fn answer_small_talk(&self) -> String {
         use SmallTalk::{
             Acknowledgement, Apology, Closing, Greeting, HowAreYou, Refusal, Thanks, Wellbeing,
+            WhatAreYou, Wishes,
         };
         let acts = &self.small_talk.acts;
         // The act that most needs an answer decides, wherever in the turn it occurs.
-        let first = [Closing, Thanks, HowAreYou, Apology, Greeting, Wellbeing, Refusal]
-            .into_iter()
-            .find(|act| acts.contains(act))
-            .unwrap_or(Acknowledgement);
+        let first =
+            [WhatAreYou, Wishes, Closing, Thanks, HowAreYou, Apology, Greeting, Wellbeing, Refusal]
+                .into_iter()
+                .find(|act| acts.contains(act))
+                .unwrap_or(Acknowledgement);
         let ways: &[&str] = match first {
+            // Never a way around it: people are told that no person answers.
+            WhatAreYou => &["I am an automatic assistant, not a person. What can I do for you?"],
+            Wishes => &["Thank you, the same to you!", "Thank you, and all the best to you!"],
             Closing if acts.contains(&Thanks) => {
                 &["You are welcome. Goodbye!", "My pleasure. Goodbye, and take care!"]
             }

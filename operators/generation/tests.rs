@@ -115,6 +115,8 @@ fn small_talk_is_answered_as_such() {
     check(&["u: Thanks a lot!"], &[], "welcome");
     check(&["u: Thank you, bye!"], &["dog CapableOf bark"], "goodbye");
     check(&["u: How are you?"], &[], "thank you");
+    check(&["u: Hi, am I talking to a bot?"], &[], "automatic assistant, not a person");
+    check(&["u: Happy new year!"], &[], "to you");
 }
 
 #[test]
@@ -432,6 +434,8 @@ mod chinese {
     #[test]
     fn small_talk_and_ignorance_are_answered_in_chinese() {
         assert!(say(&["u: 你好！"], &[]).contains("你好"));
+        assert!(say(&["u: 您好，你是真人还是机器人？"], &[]).contains("自动助手"));
+        assert!(say(&["u: 中秋快乐！"], &[]).contains("谢谢"));
         assert!(say(&["u: 非常感謝，再見！"], &[]).contains('！'));
         say(&["u: 飗飖在哪里？"], &[]);
         say(&["u: 我今天很累。"], &[]);

@@ -21,6 +21,10 @@ pub enum SmallTalk {
     Thanks,
     /// Apologises.
     Apology,
+    /// Wishes well, on a holiday or a birthday.
+    Wishes,
+    /// Asks whether the other side is a person.
+    WhatAreYou,
     /// Says yes, or that something was understood or liked.
     Acknowledgement,
     /// Says no, politely or not.
@@ -30,8 +34,30 @@ pub enum SmallTalk {
 }
 
 use SmallTalk::{
-    Acknowledgement, Apology, Closing, Greeting, HowAreYou, Refusal, Thanks, Wellbeing,
+    Acknowledgement, Apology, Closing, Greeting, HowAreYou, Refusal, Thanks, Wellbeing, WhatAreYou,
+    Wishes,
 };
+
+/// How a customer asks whether a person answers: each of the first before each of the last.
+const ASKING_WHAT: [&str; 6] = [
+    "are you",
+    "is this",
+    "am i talking to",
+    "am i speaking to",
+    "am i speaking with",
+    "am i chatting with",
+];
+const WHAT: [&str; 9] = [
+    "a bot",
+    "a robot",
+    "an ai",
+    "ai",
+    "human",
+    "a human",
+    "a person",
+    "a real person",
+    "a real human",
+];
 
 /// Our own phrases, in lower case, with words separated by single spaces. Longer ones win.
 const PHRASES: &[(&str, SmallTalk)] = &[
@@ -172,6 +198,12 @@ const PHRASES: &[(&str, SmallTalk)] = &[
     ("that's all i needed", Acknowledgement),
     ("that's all i wanted to know", Acknowledgement),
     ("that will be all", Acknowledgement),
+    ("happy new year", Wishes),
+    ("happy holidays", Wishes),
+    ("happy easter", Wishes),
+    ("happy birthday", Wishes),
+    ("merry christmas", Wishes),
+    ("merry xmas", Wishes),
     ("have a nice day", Closing),
     ("have a good day", Closing),
     ("have a great day", Closing),
@@ -221,6 +253,11 @@ impl PhraseTable {
     fn read() -> Self {
         let mut read = Self::default();
         PHRASES.iter().for_each(|(phrase, act)| read.add(phrase, *act));
+        for what in WHAT {
+            // "Are you a person, or a bot?"
+            let ways = ASKING_WHAT.into_iter().chain(["or", "or just"]);
+            ways.for_each(|asking| read.add(&format!("{asking} {what}"), WhatAreYou));
+        }
         read.fillers.extend(FILLERS.iter().map(|filler| (*filler).to_owned()));
         for line in CHINESE.lines().filter(|line| !line.starts_with('#')) {
             let Some((act, phrases)) = line.split_once(':') else { continue };
@@ -247,6 +284,8 @@ fn act_named(name: &str) -> Option<SmallTalk> {
         "Wellbeing" => Wellbeing,
         "Thanks" => Thanks,
         "Apology" => Apology,
+        "Wishes" => Wishes,
+        "WhatAreYou" => WhatAreYou,
         "Acknowledgement" => Acknowledgement,
         "Refusal" => Refusal,
         "Closing" => Closing,
@@ -341,6 +380,13 @@ mod tests {
         };
         check("Hello!", &[Greeting], true);
         check("Hi there, how are you today?", &[Greeting, HowAreYou], true);
+        check("Are you a real person, or a robot?", &[WhatAreYou, WhatAreYou], true);
+        check("is this a bot", &[WhatAreYou], true);
+        check("is this a bot or a toy?", &[WhatAreYou], false);
+        check("Merry Christmas to you all!", &[Wishes], true);
+        check("你是真人还是机器人？", &[WhatAreYou], true);
+        check("在吗在吗", &[Greeting], true);
+        check("中秋快乐！", &[Wishes], true);
         check(
             "OK. Thank you so much for your help, bye!",
             &[Acknowledgement, Thanks, Closing],
@@ -368,7 +414,7 @@ mod tests {
     fn chinese_phrases_are_written_folded_and_each_line_is_known() {
         let lines = CHINESE.lines().filter(|line| !line.starts_with('#'));
         let acts = lines.filter(|line| act_named(line.split(':').next().unwrap()).is_some());
-        assert_eq!(acts.count(), 8, "every act has its line");
+        assert_eq!(acts.count(), 10, "every act has its line");
         for (phrase, _) in TABLE.phrases.values().flatten() {
             assert_eq!(spoken_words(&phrase.join(" ")), *phrase);
         }

@@ -143,6 +143,8 @@ fn common_knowledge(dir: &Path) -> anyhow::Result<Config> {
     config.history.max_entries = 6;
     config.history.window_utterances = 6;
     config.history.half_life_seconds = 30 * 60;
+    // What leaves shows relevance and recency, the paper's two.
+    config.history.importance_share = 0.0;
     Ok(config)
 }
 

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use crate::turnstream;
 
 /// The keys that are printed as JSON without a judge.
-const KEYS: [&str; 19] = [
+const KEYS: [&str; 20] = [
     "format",
     "n",
     "references",
@@ -19,6 +19,7 @@ const KEYS: [&str; 19] = [
     "distinct_2_of_300",
     "cdp",
     "cdf",
+    "reference_facts",
     "bleu_1",
     "bleu_4",
     "rouge_1",

@@ -47,9 +47,14 @@ const ASKING_WHAT: [&str; 6] = [
     "am i speaking with",
     "am i chatting with",
 ];
-const WHAT: [&str; 9] = [
+const WHAT: [&str; 14] = [
     "a bot",
     "a robot",
+    "a computer",
+    "one of these bots",
+    "one of those bots",
+    "one of these robots",
+    "one of those robots",
     "an ai",
     "ai",
     "human",
@@ -220,10 +225,10 @@ const PHRASES: &[(&str, SmallTalk)] = &[
 /// Words that add nothing to small talk.
 const FILLERS: &[&str] = &[
     "a", "again", "ah", "all", "also", "and", "anyway", "as", "aw", "dear", "everyone", "for",
-    "friend", "guys", "help", "here", "hm", "hmm", "i'm", "it", "just", "lot", "ma'am", "madam",
-    "man", "mate", "much", "my", "now", "oh", "please", "quite", "sir", "so", "that", "that's",
-    "the", "then", "there", "this", "to", "today", "too", "uh", "um", "very", "well", "wow", "you",
-    "your",
+    "friend", "guys", "help", "here", "hm", "hmm", "i'm", "it", "just", "lol", "lot", "ma'am",
+    "madam", "man", "mate", "much", "my", "now", "oh", "please", "quite", "sir", "so", "that",
+    "that's", "the", "then", "there", "this", "to", "today", "too", "uh", "um", "very", "well",
+    "wow", "you", "your",
 ];
 
 /// The small talk of a text.
@@ -258,6 +263,7 @@ impl PhraseTable {
             let ways = ASKING_WHAT.into_iter().chain(["or", "or just"]);
             ways.for_each(|asking| read.add(&format!("{asking} {what}"), WhatAreYou));
         }
+        read.add("or what", WhatAreYou);
         read.fillers.extend(FILLERS.iter().map(|filler| (*filler).to_owned()));
         for line in CHINESE.lines().filter(|line| !line.starts_with('#')) {
             let Some((act, phrases)) = line.split_once(':') else { continue };
@@ -382,6 +388,8 @@ mod tests {
         check("Hi there, how are you today?", &[Greeting, HowAreYou], true);
         check("Are you a real person, or a robot?", &[WhatAreYou, WhatAreYou], true);
         check("is this a bot", &[WhatAreYou], true);
+        check("are you a bot or what lol", &[WhatAreYou, WhatAreYou], true);
+        check("are you human, or one of those robots", &[WhatAreYou, WhatAreYou], true);
         check("is this a bot or a toy?", &[WhatAreYou], false);
         check("Merry Christmas to you all!", &[Wishes], true);
         check("你是真人还是机器人？", &[WhatAreYou], true);

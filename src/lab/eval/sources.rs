@@ -109,9 +109,9 @@ pub struct SourceFigures {
     pub rounds: usize,
 }
 
-/// A response beside the data set's reply.
+/// What is measured of a response, beside the data set's reply.
 #[derive(Clone, Copy, Debug)]
-pub struct Compared {
+pub struct MeasuredResponse {
     bleu: BleuCounts,
     rouge_l: f64,
     persona: bool,
@@ -159,8 +159,23 @@ pub fn evaluate(
     setting: &Setting,
     asked: &mut Asked<'_>,
     judge: &Judge,
-    mut done: impl FnMut(),
+    done: impl FnMut(),
 ) -> Result<(SourceFigures, Vec<Sample>), SourcesError> {
+    let (responses, samples) = respond(cases, setting, asked, judge, done)?;
+    Ok((figures(cases, &responses), samples))
+}
+
+/// Responds to all cases in one setting, and compares each response with its reply.
+///
+/// # Errors
+/// The model or the judge fails.
+pub fn respond(
+    cases: &[Case],
+    setting: &Setting,
+    asked: &mut Asked<'_>,
+    judge: &Judge,
+    mut done: impl FnMut(),
+) -> Result<(Vec<MeasuredResponse>, Vec<Sample>), SourcesError> {
     let mut samples = Vec::with_capacity(cases.len());
     let mut responses = Vec::with_capacity(cases.len());
     for case in cases {
@@ -169,20 +184,17 @@ pub fn evaluate(
         samples.push(sample);
         done();
     }
-    Ok((figures(cases, &responses), samples))
+    Ok((responses, samples))
 }
 
 /// Compares a response with the reply and the evidence that the reply used.
-///
-/// # Errors
-/// The judge fails.
-pub fn compared(case: &Case, sample: &Sample, judge: &Judge) -> Result<Compared, EncodeError> {
+fn compared(case: &Case, sample: &Sample, judge: &Judge) -> Result<MeasuredResponse, EncodeError> {
     let bleu = |text: &str| Tokenisation::Chinese.bleu(text);
     let rouge = |text: &str| Tokenisation::Chinese.rouge(text);
     let sentences = case.gold_personas.iter().map(|at| &*case.known.persona[*at]);
     let documents = case.gold_documents.iter().map(|at| &*case.known.documents[*at].1);
     let asks = |kind| sample.plan.contains(&kind);
-    Ok(Compared {
+    Ok(MeasuredResponse {
         bleu: BleuCounts::of(&bleu(&sample.response), &bleu(&case.reply)),
         rouge_l: rouge_l(&rouge(&sample.response), &rouge(&case.reply)),
         persona: agrees(sentences, asks(SourceKind::BotPersona), &sample.response, judge)?,
@@ -193,9 +205,9 @@ pub fn compared(case: &Case, sample: &Sample, judge: &Judge) -> Result<Compared,
 }
 
 /// Computes the figures of responses, one for each case.
-pub fn figures(cases: &[Case], responses: &[Compared]) -> SourceFigures {
+pub fn figures(cases: &[Case], responses: &[MeasuredResponse]) -> SourceFigures {
     let conversations = Conversations::new(cases.iter().map(|case| case.conversation));
-    let mean = |of: &dyn Fn(&Compared) -> f64| -> Figure {
+    let mean = |of: &dyn Fn(&MeasuredResponse) -> f64| -> Figure {
         let parts: Vec<_> = responses.iter().map(|one| Some(Mean::from(of(one)))).collect();
         conversations.figure(&parts, Mean::value).into()
     };

@@ -24,7 +24,8 @@ use crate::eval::curves::dh_rag::{self, Varied};
 use crate::eval::curves::ragate::{self, Gated};
 use crate::eval::curves::replayed::ReplayLog;
 use crate::eval::curves::{Curves, unims_rag};
-use crate::eval::gate::{ScoresTurns as _, tfidf};
+use crate::eval::gate::ScoresTurns as _;
+use crate::eval::gate::tfidf::{self, TfIdf};
 use crate::eval::sources::{Asked, Case};
 use crate::labelled::{self, Positive};
 
@@ -195,22 +196,25 @@ fn of_kbp(args: &CurvesArgs) -> anyhow::Result<Curves> {
         crate::eval::sources::read(&data, Some(&train), most, 1).map_err(refused)?;
     let mut ask = |requests: &[_]| model.run(requests).map(|(answers, _)| answers);
     let mut asked = Asked::new(&mut ask);
-    let each = match args.method {
-        VariedMethod::Ragate => ragate::RESPONSES,
-        _ => unims_rag::settings(),
-    };
-    if args.method != VariedMethod::Ragate {
-        let progress = Progress::of(cases.len() * each, "responses");
-        let curves = unims_rag::curves(&cases, &mut asked, &judge, &|| progress.advance())?;
-        progress.finish();
-        return Ok(curves);
-    }
-    let turns = labelled::read(Format::Kbp, &train).map_err(|error| gate_refused(error.into()))?;
-    let trained = tfidf::train(&turns, &[Positive::Null], &train, &|| ()).map_err(gate_refused)?;
-    let gate = trained.gate(Positive::Null);
-    let gated = Gated { gate: &gate, threshold: gate.threshold() };
+    let is_gate = args.method == VariedMethod::Ragate;
+    let each = if is_gate { ragate::RESPONSES } else { unims_rag::settings() };
+    let gate = if is_gate { Some(trained_gate(&train)?) } else { None };
     let progress = Progress::of(cases.len() * each, "responses");
-    let curves = ragate::curves(&cases, &gated, (&mut asked, &judge), &|| progress.advance())?;
+    let done = || progress.advance();
+    let curves = match &gate {
+        None => unims_rag::curves(&cases, &mut asked, &judge, &done)?,
+        Some(gate) => {
+            let gated = Gated { gate, threshold: gate.threshold() };
+            ragate::curves(&cases, &gated, (&mut asked, &judge), &done)?
+        }
+    };
     progress.finish();
     Ok(curves)
+}
+
+/// Trains the gate that is measured: a regression, at the threshold of its best F1 of NULL.
+fn trained_gate(train: &Path) -> anyhow::Result<TfIdf> {
+    let turns = labelled::read(Format::Kbp, train).map_err(|error| gate_refused(error.into()))?;
+    let trained = tfidf::train(&turns, &[Positive::Null], train, &|| ()).map_err(gate_refused)?;
+    Ok(trained.gate(Positive::Null))
 }

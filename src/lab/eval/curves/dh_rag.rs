@@ -2,6 +2,7 @@
 //! relevance and recency (α), and how finely its entries are grouped.
 
 use turnstream_operators::history::HistoryConfig;
+use turnstream_operators::history::clusters::ClustersConfig;
 use turnstream_operators::history::similarity::Similarity;
 
 use super::{Curves, Figures, Line, Point, Sweep};
@@ -73,21 +74,14 @@ pub fn curves(
     Curves { method: "dh-rag", sweeps, comparisons: Vec::new() }
 }
 
-/// Gives a measurement a value of what is varied.
-type Varying<'v> = &'v dyn Fn(&mut Measure, f64);
-
 /// Weighs by relevance and recency alone (eq 12).
 fn plain(config: &mut HistoryConfig) {
     config.importance_share = 0.0;
 }
 
-fn line<X: Copy + Into<f64>>(
-    name: &str,
-    at: impl IntoIterator<Item = X>,
-    figures: impl Fn(X) -> Figures,
-) -> Line {
-    let points = at.into_iter().map(|at| Point { at: at.into(), figures: figures(at) });
-    Line { name: name.to_owned(), points: points.collect() }
+fn line<const N: usize>(name: &str, at: [f64; N], figures: impl Fn(f64) -> Figures) -> Line {
+    let points = at.map(|at| Point { at, figures: figures(at) });
+    Line { name: name.to_owned(), points: points.into() }
 }
 
 fn of_evidence(varied: &Varied<'_>, conversations: &[Conversation], done: &dyn Fn()) -> Vec<Sweep> {
@@ -105,19 +99,10 @@ fn of_evidence(varied: &Varied<'_>, conversations: &[Conversation], done: &dyn F
         let columns: Vec<Columns> = draws.iter().map(columns).collect();
         drawn.map_or_else(Figures::new, |drawn| evidence_figures(&mean_of(&columns), &drawn))
     };
-    let about = format!("{} conversations of LoCoMo.", conversations.len());
-    let by_likeness = |at: &[f64], change: &dyn Fn(&mut Measure, f64)| {
-        clusters(varied, conversations, (at, change), &figures)
-    };
-    let sweep = |title: &str, setting, lines| Sweep {
-        title: format!("{title}, LoCoMo"),
-        about: about.clone(),
-        setting,
-        lines,
-    };
+    let set = VariedSet { name: "LoCoMo", varied, conversations };
     let random = at_random(KEPT);
-    vec![
-        sweep(
+    let mut sweeps = vec![
+        set.sweep(
             "How much is held (N)",
             "share of the utterances held",
             vec![
@@ -129,7 +114,7 @@ fn of_evidence(varied: &Varied<'_>, conversations: &[Conversation], done: &dyn F
                 line("at random", SHARES, at_random),
             ],
         ),
-        sweep(
+        set.sweep(
             "The share of relevance (α), a quarter held",
             "alpha",
             vec![
@@ -145,21 +130,9 @@ fn of_evidence(varied: &Varied<'_>, conversations: &[Conversation], done: &dyn F
                 line("at random", ALPHAS, |_| random.clone()),
             ],
         ),
-        sweep("Fewer and larger groups, or more and smaller", "least likeness of a group", {
-            by_likeness(&GROUP_LIKENESSES, &|measure, least| {
-                measure.config.clusters.group_likeness = least;
-            })
-        }),
-        sweep(
-            "Fewer and larger categories, or more and smaller",
-            "least likeness of a category",
-            {
-                by_likeness(&CATEGORY_LIKENESSES, &|measure, least| {
-                    measure.config.clusters.category_likeness = least;
-                })
-            },
-        ),
-    ]
+    ];
+    sweeps.extend(set.by_clusters(&figures));
+    sweeps
 }
 
 fn of_topics(varied: &Varied<'_>, conversations: &[Conversation], done: &dyn Fn()) -> Vec<Sweep> {
@@ -174,62 +147,67 @@ fn of_topics(varied: &Varied<'_>, conversations: &[Conversation], done: &dyn Fn(
             ("same_topic_first_on_return", first(&measured.on_return)),
         ])
     };
-    let about = format!("{} conversations of TopiOCQA.", conversations.len());
-    let by_likeness = |at: &[f64], change: &dyn Fn(&mut Measure, f64)| {
-        clusters(varied, conversations, (at, change), &figures)
-    };
-    let sweep = |title: &str, setting, lines| Sweep {
-        title: format!("{title}, TopiOCQA"),
-        about: about.clone(),
-        setting,
-        lines,
-    };
-    vec![
-        sweep(
-            "How much is held (N)",
-            "share of the utterances held",
-            vec![
-                line("the rule", SHARES, |share| figures(&varied.by_rule(share, |_| ()))),
-                line("the paper's weight", SHARES, |share| figures(&varied.by_rule(share, plain))),
-                line("at random", SHARES, |share| {
-                    figures(&varied.measure(share, Eviction::Random, Method::All))
-                }),
-            ],
-        ),
-        sweep("Fewer and larger groups, or more and smaller", "least likeness of a group", {
-            by_likeness(&GROUP_LIKENESSES, &|measure, least| {
-                measure.config.clusters.group_likeness = least;
-            })
-        }),
-        sweep(
-            "Fewer and larger categories, or more and smaller",
-            "least likeness of a category",
-            {
-                by_likeness(&CATEGORY_LIKENESSES, &|measure, least| {
-                    measure.config.clusters.category_likeness = least;
-                })
-            },
-        ),
-    ]
+    let set = VariedSet { name: "TopiOCQA", varied, conversations };
+    let mut sweeps = vec![set.sweep(
+        "How much is held (N)",
+        "share of the utterances held",
+        vec![
+            line("the rule", SHARES, |share| figures(&varied.by_rule(share, |_| ()))),
+            line("the paper's weight", SHARES, |share| figures(&varied.by_rule(share, plain))),
+            line("at random", SHARES, |share| {
+                figures(&varied.measure(share, Eviction::Random, Method::All))
+            }),
+        ],
+    )];
+    sweeps.extend(set.by_clusters(&figures));
+    sweeps
 }
 
-/// Varies what makes clusters, as the engine's hierarchy finds and as all of it does, everything
-/// held. The numbers of clusters are means over conversations.
-fn clusters(
-    varied: &Varied<'_>,
-    conversations: &[Conversation],
-    (at, change): (&[f64], Varying<'_>),
-    figures: &dyn Fn(&Measure) -> Figures,
-) -> Vec<Line> {
-    let by = |method: Method| {
-        line(method.name(), at.iter().copied(), |least| {
-            let mut measure = varied.measure(1.0, Eviction::None, method);
-            change(&mut measure, least);
-            let counted = counts(&measure, conversations);
-            figures(&measure).into_iter().chain(counted).collect()
-        })
-    };
-    vec![by(Method::Hierarchy), by(Method::All)]
+/// A data set on which settings are varied.
+struct VariedSet<'s> {
+    name: &'static str,
+    varied: &'s Varied<'s>,
+    conversations: &'s [Conversation],
+}
+
+impl VariedSet<'_> {
+    fn sweep(&self, title: &str, setting: &'static str, lines: Vec<Line>) -> Sweep {
+        let Self { name, conversations, .. } = self;
+        let title = format!("{title}, {name}");
+        let about = format!("{} conversations of {name}.", conversations.len());
+        Sweep { title, about, setting, lines }
+    }
+
+    /// Varies what makes clusters, as the engine's hierarchy finds and as all of it does, everything
+    /// held. The numbers of clusters are means over conversations.
+    fn by_clusters(&self, figures: &dyn Fn(&Measure) -> Figures) -> [Sweep; 2] {
+        let lines = |at: [f64; 5], change: fn(&mut ClustersConfig, f64)| {
+            let by = |method: Method| {
+                line(method.name(), at, |least| {
+                    let mut measure = self.varied.measure(1.0, Eviction::None, method);
+                    change(&mut measure.config.clusters, least);
+                    let counted = counts(&measure, self.conversations);
+                    figures(&measure).into_iter().chain(counted).collect()
+                })
+            };
+            vec![by(Method::Hierarchy), by(Method::All)]
+        };
+        let groups = lines(GROUP_LIKENESSES, |config, least| config.group_likeness = least);
+        let categories =
+            lines(CATEGORY_LIKENESSES, |config, least| config.category_likeness = least);
+        [
+            self.sweep(
+                "Fewer and larger groups, or more and smaller",
+                "least likeness of a group",
+                groups,
+            ),
+            self.sweep(
+                "Fewer and larger categories, or more and smaller",
+                "least likeness of a category",
+                categories,
+            ),
+        ]
+    }
 }
 
 /// Returns how many groups and categories a conversation has at its end, in the mean.

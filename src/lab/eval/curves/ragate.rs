@@ -14,7 +14,7 @@ use super::{Comparison, Curves, Figures, Line, Point, Sweep};
 use crate::eval::bootstrap::Figure;
 use crate::eval::gate::{GateError, ScoresTurns};
 use crate::eval::sources::{
-    Asked, Case, Compared, PlanBy, Setting, SourcesError, compared, evaluate, figures as measured,
+    Asked, Case, MeasuredResponse, PlanBy, Setting, SourcesError, figures as measured, respond,
 };
 use crate::labelled::{LabelledTurn, Said};
 
@@ -42,7 +42,7 @@ pub struct Gated<'g> {
     pub threshold: f64,
 }
 
-/// Returns how many responses a turn gets.
+/// How many responses a turn gets.
 pub const RESPONSES: usize = 3;
 
 /// Measures a gate beside chance; `done` is called after each response.
@@ -57,15 +57,12 @@ pub fn curves(
 ) -> Result<Curves, RagateError> {
     let turns: Vec<LabelledTurn> = cases.iter().map(labelled).collect();
     let need = gated.gate.scores(&turns, &|| ())?;
-    let mut respond = |plan| {
+    let mut by = |plan| {
         let setting = Setting { plan, ..Setting::default() };
-        let (_, samples) = evaluate(cases, &setting, asked, judge, done)?;
-        let both = cases.iter().zip(&samples);
-        let compared = both.map(|(case, sample)| compared(case, sample, judge));
-        compared.collect::<Result<Vec<Compared>, _>>().map_err(SourcesError::from)
+        respond(cases, &setting, asked, judge, done).map(|(responses, _)| responses)
     };
-    let by_plan = respond(PlanBy::Model)?;
-    let both = Both { cases, with: respond(PlanBy::Every)?, without: respond(PlanBy::None)? };
+    let by_plan = by(PlanBy::Model)?;
+    let both = Both { cases, with: by(PlanBy::Every)?, without: by(PlanBy::None)? };
 
     let mut by_gate: Vec<usize> = (0..cases.len()).collect();
     by_gate.sort_by(|one, other| need[*other].total_cmp(&need[*one]));
@@ -112,8 +109,8 @@ pub fn curves(
 /// The responses with knowledge and without.
 struct Both<'b> {
     cases: &'b [Case],
-    with: Vec<Compared>,
-    without: Vec<Compared>,
+    with: Vec<MeasuredResponse>,
+    without: Vec<MeasuredResponse>,
 }
 
 impl Both<'_> {

@@ -48,7 +48,7 @@ pub enum ReplayError {
     Responses(#[from] GenerationError),
 }
 
-/// ReplayLog of a data set, as a log of turns.
+/// Conversations of a data set, as a log of turns that can be replayed.
 pub struct ReplayLog {
     log: NamedTempFile,
     /// How many there are.
@@ -57,7 +57,7 @@ pub struct ReplayLog {
 
 impl ReplayLog {
     /// Reads a data set and takes `most` of its conversations, evenly spread; all if not given.
-    /// Dialogues that cannot be read are left out.
+    /// Dialogues that cannot be read are reported and left out.
     ///
     /// # Errors
     /// The file as a whole cannot be read.
@@ -67,12 +67,18 @@ impl ReplayLog {
         for item in turnstream_formats::open(format, path)? {
             let turn = match item {
                 Ok(LoggedItem::Turn(logged)) => logged.turn,
-                Ok(LoggedItem::Raw { bytes, .. }) => match serde_json::from_slice(&bytes) {
+                Ok(LoggedItem::Raw { line, bytes }) => match serde_json::from_slice(&bytes) {
                     Ok(turn) => turn,
-                    Err(_) => continue,
+                    Err(error) => {
+                        tracing::warn!(line, %error, "not a turn; left out");
+                        continue;
+                    }
                 },
                 Err(error) if error.ends() => return Err(error.into()),
-                Err(_) => continue,
+                Err(error) => {
+                    tracing::warn!(%error, "left out");
+                    continue;
+                }
             };
             let next = conversations.len();
             let place = *places.entry(turn.conversation_id.clone()).or_insert(next);

@@ -10,8 +10,8 @@ use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
 use crate::handover::Handover;
+use crate::hierarchy::{CategoryRecord, ChainRecord};
 use crate::ids::{EntryId, EventTime, EvidenceId, InputId, Scope, Score, TurnId, UserId};
-use crate::model::ModelUsed;
 use crate::remembered::RememberedTurns;
 use crate::turn::Extra;
 
@@ -257,49 +257,6 @@ pub struct EntryKey {
     pub entry: Option<EntryId>,
 }
 
-/// A category of similar groups: the top level of a history's hierarchy (DH-RAG eq 15).
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-pub struct CategoryRecord {
-    /// Its number within the scope, never reused.
-    pub id: u32,
-    /// The groups in it, by rising number; never empty.
-    pub groups: Vec<GroupRecord>,
-}
-
-/// A group of similar entries, which have one summary (DH-RAG eq 18).
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-pub struct GroupRecord {
-    /// Its number within the scope, among categories and groups; never reused.
-    pub id: u32,
-    /// Offsets of its entries, rising; never empty.
-    pub entries: Vec<i64>,
-    /// A language model's summary of them, if one is configured.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub summary: Option<GroupSummary>,
-}
-
-/// A language model's summary of a group's entries.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-pub struct GroupSummary {
-    /// The summary; absent if the model failed. The model is asked again once the group has changed
-    /// enough.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub text: Option<String>,
-    /// How many entries the group had when the model was asked.
-    pub entries: u32,
-    /// The model, and the prompt that it was asked by.
-    pub model: ModelUsed,
-}
-
-/// Entries that follow from each other: a chain of thought (DH-RAG eq 22).
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-pub struct ChainRecord {
-    /// Its number within the scope, never reused.
-    pub id: u32,
-    /// Offsets of its entries, rising; never empty.
-    pub entries: Vec<i64>,
-}
-
 /// The state of a scope besides its entries. Published under the key without an entry.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct ScopeRecord {
@@ -327,6 +284,7 @@ pub struct ScopeRecord {
     /// Number of inputs of this scope that ended as a response or a recorded turn, since it began.
     pub turns: u64,
     /// Number of entries evicted since the scope began.
+    #[serde(default, skip_serializing_if = "is_none_of")]
     pub evictions: u64,
     /// These evictions by reason. Older records lack the counts; their evictions have no reason.
     #[serde(default, skip_serializing_if = "EvictionCounts::is_empty")]
@@ -337,10 +295,10 @@ pub struct ScopeRecord {
     /// The chains of thought. Every entry is in exactly one chain.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub chains: Vec<ChainRecord>,
-    /// The number of the next category or group.
+    /// The number of the next category or group, if it is not the one after the highest above.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub next_cluster: u32,
-    /// The number of the next chain.
+    /// The number of the next chain, if it is not the one after the highest above.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub next_chain: u32,
     /// Fields that this version does not know.

@@ -32,7 +32,8 @@ pub mod evidence;
 pub mod fault;
 pub mod fingerprint;
 pub mod handover;
-pub mod history;
+pub mod hierarchy;
+mod history;
 pub mod ids;
 pub mod knowledge;
 pub mod model;
@@ -64,10 +65,10 @@ pub use evidence::{
 pub use fault::{Degraded, Fault, FaultKind};
 pub use fingerprint::{Fingerprint, FingerprintPart};
 pub use handover::{ConversationRecord, HandOffReason, Handover, HandoverReason, Holder};
+pub use hierarchy::{CategoryRecord, ChainRecord, GroupRecord, GroupSummary};
 pub use history::{
-    CategoryRecord, ChainRecord, EntryKey, EntryVector, Evicted, EvictionCounts, EvictionReason,
-    GroupRecord, GroupSummary, HistoryChange, HistoryEntry, Passage, RecalledTurn, RecalledVia,
-    RoundedVector, ScopeRecord,
+    EntryKey, EntryVector, Evicted, EvictionCounts, EvictionReason, HistoryChange, HistoryEntry,
+    Passage, RecalledTurn, RecalledVia, RoundedVector, ScopeRecord,
 };
 pub use ids::{
     ConversationId, EntryId, EventTime, EvidenceId, InputId, RequestId, ResponseId, Scope,

@@ -120,10 +120,12 @@ impl Chains {
         }
     }
 
-    /// Returns the chains as the scope's record keeps them, and the number of the next chain.
+    /// Returns the chains as the scope's record keeps them, and the number of the next chain, or 0 if
+    /// it follows the highest there.
     pub fn records(&self) -> (Vec<ChainRecord>, u32) {
         let record = |(id, entries): (u32, &[i64])| ChainRecord { id, entries: entries.to_vec() };
-        (self.all().map(record).collect(), self.next)
+        let follows = self.chains.last_key_value().is_some_and(|(id, _)| id + 1 == self.next);
+        (self.all().map(record).collect(), if follows { 0 } else { self.next })
     }
 
     /// Restores the chains from the scope's record, without entries that no longer exist.

@@ -271,7 +271,8 @@ impl Clusters {
         }
     }
 
-    /// Returns the clusters as the scope's record keeps them, and the number of the next cluster.
+    /// Returns the clusters as the scope's record keeps them, and the number of the next cluster, or 0
+    /// if it follows the highest there.
     pub fn records(&self) -> (Vec<CategoryRecord>, u32) {
         let groups = |category: &Category| {
             let groups = category.groups.iter().filter_map(|id| Some((id, self.groups.get(id)?)));
@@ -284,7 +285,9 @@ impl Clusters {
         };
         let categories = self.categories.iter();
         let records = categories.map(|(id, of)| CategoryRecord { id: *id, groups: groups(of) });
-        (records.collect(), self.next)
+        let highest = [self.categories.keys().next_back(), self.groups.keys().next_back()];
+        let follows = highest.into_iter().flatten().any(|id| id + 1 == self.next);
+        (records.collect(), if follows { 0 } else { self.next })
     }
 
     /// Restores the clusters from the scope's record and the texts of the entries, without entries that no

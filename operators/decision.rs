@@ -28,6 +28,7 @@ mod intent;
 mod prompted;
 mod reading;
 mod texts;
+mod told;
 
 use std::collections::BTreeSet;
 use std::sync::Arc;

@@ -8,6 +8,7 @@ use turnstream_knowledge::sentences::sentences;
 use turnstream_ports::model::reader::{Reading, Section};
 use turnstream_schemas::{CellsAsked, Column, Evidence, Score, TableRow};
 
+use super::told::TOLD;
 use crate::tables::{self, named_among, subject};
 
 /// The most by which a sentence's logit may be below the best one's for it to be said too.
@@ -19,6 +20,8 @@ const RIVALS: f32 = 0.7;
 const NAMED: [f32; 2] = [0.8, 2.3];
 /// The precision of such answers. On development data all fourteen were right, which is few.
 pub(super) const NAMED_PRECISION: f64 = 0.85;
+/// The least logit at which a sentence answers in place of a better one that was said before.
+const UNTOLD: f32 = 1.0;
 /// The least cosine of a question and a phrasing at which the two say the same: what staff taught
 /// of it holds, whatever the reader finds.
 const SAME: f64 = 0.97;
@@ -50,16 +53,43 @@ pub(super) fn section(evidence: &Evidence, taught: &NearestPhrasings) -> Section
     Section { title, sentences: sentences(&evidence.text), taught }
 }
 
+/// Chooses the section that answers best, and what to say of it, but for what the response before has
+/// said. Where that is all, the best of the rest is chosen if it answers by itself, or else no
+/// sentence. Returns `None` if nothing was read.
+pub(super) fn choose(
+    read: &[(usize, &Evidence)],
+    reading: &Reading,
+    untold: &Reading,
+    utterance: &str,
+    taught: &NearestPhrasings,
+    most: usize,
+) -> Option<Choice> {
+    let mut choice = best(read, reading, utterance, taught, most)?;
+    let scores = read.iter().zip(&untold.scores).find(|((place, _), _)| *place == choice.place);
+    let is_told = |at: &usize| scores.is_some_and(|(_, of)| of.get(*at) == Some(&TOLD));
+    if choice.is_taught || !choice.sentences.iter().any(is_told) {
+        return Some(choice);
+    }
+    choice.sentences.retain(|at| !is_told(at));
+    let answers = untold.scores.iter().flatten().any(|score| *score >= UNTOLD);
+    if choice.sentences.is_empty() && answers {
+        let next = best(read, untold, utterance, taught, most)?;
+        // Where it is too uncertain, the response may still ask which row is meant.
+        return Some(Choice { rivals: next.rivals.or(choice.rivals), ..next });
+    }
+    Some(choice)
+}
+
 /// Chooses the section with the best sentence, the first of equals, or the one that staff taught for
 /// this very question, and what to say of it. Returns `None` if nothing was read.
-pub(super) fn choose(
+fn best(
     read: &[(usize, &Evidence)],
     reading: &Reading,
     utterance: &str,
     taught: &NearestPhrasings,
     most: usize,
 ) -> Option<Choice> {
-    let best = |scores: &[f32]| {
+    let highest = |scores: &[f32]| {
         let scores = scores.iter().copied().enumerate();
         scores.fold(None, |best: Option<(usize, f32)>, it| match best {
             Some(best) if best.1 >= it.1 => Some(best),
@@ -69,7 +99,9 @@ pub(super) fn choose(
     let mut sections: Vec<_> = read
         .iter()
         .zip(&reading.scores)
-        .filter_map(|((place, evidence), scores)| Some((*place, *evidence, scores, best(scores)?)))
+        .filter_map(|((place, evidence), scores)| {
+            Some((*place, *evidence, scores, highest(scores)?))
+        })
         .collect();
     let spoken = utterance.to_lowercase();
     let is_named = |of: &Evidence| {

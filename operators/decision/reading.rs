@@ -6,6 +6,7 @@ use turnstream_ports::model::reader::{Question, ReadRequest, Reading};
 use turnstream_schemas::{Action, Evidence, Score};
 
 use super::choice::{self, Choice, NAMED_PRECISION, NamedRow, OfTable};
+use super::told::untold;
 use super::{DecidedResponse, ResponseDecision, intent};
 use crate::flow::{ActionDecision, TurnInFlight};
 use crate::questions::questions;
@@ -83,7 +84,9 @@ impl ResponseDecision {
             return verdict;
         }
         let read = self.read_evidence(turn, is_text, 1);
-        let named = choice::named_row(&read, reading).filter(|_| parts.is_empty());
+        let question = turn.context.question(&self.empty_responses);
+        let untold = untold(&read, reading, &question);
+        let named = choice::named_row(&read, &untold).filter(|_| parts.is_empty());
         if let Some(verdict) = named.as_ref().and_then(|it| self.by_named_row(turn, it)) {
             return verdict;
         }
@@ -91,6 +94,7 @@ impl ResponseDecision {
         let choice = choice::choose(
             &read,
             reading,
+            &untold,
             turn.context.query(),
             &turn.taught,
             self.config.max_sentences as usize,
@@ -108,7 +112,9 @@ impl ResponseDecision {
             return verdict;
         }
         let mut verdict = match choice {
-            Some(Choice { place, sentences, .. }) if answers || is_taught => {
+            Some(Choice { place, sentences, .. })
+                if (answers || is_taught) && !sentences.is_empty() =>
+            {
                 let said = choice::said(&turn.evidence[place], &sentences, turn.context.lexicon());
                 let decided = ActionDecision { said, ..ActionDecision::to(Action::Answer) };
                 DecidedResponse { decided: Some(decided), answers: vec![place] }
@@ -152,11 +158,14 @@ impl ResponseDecision {
         let untaught = NearestPhrasings::default();
         let mut chosen: Vec<(usize, Vec<usize>)> = Vec::new();
         let (mut precision, mut is_whole) = (1.0, true);
+        let whole = turn.context.question(&self.empty_responses);
         for (part, reading) in parts(turn.context.query()).into_iter().zip(readings) {
             let of_part = f64::from(reading.precision);
             let most = config.max_sentences as usize;
             let choice = if of_part >= config.min_precision {
-                choice::choose(&read, reading, part, &untaught, most)
+                let question = Question { utterance: part.to_owned(), ..whole.clone() };
+                let untold = untold(&read, reading, &question);
+                choice::choose(&read, reading, &untold, part, &untaught, most)
             } else {
                 None
             };
@@ -208,7 +217,10 @@ impl ResponseDecision {
             let most = self.config.max_sentences as usize;
             let found = reading.and_then(|it| {
                 let read = self.read_evidence(turn, is_passage, 1);
-                let choice = choice::choose(&read, it, rest, &turn.taught, most)?;
+                let whole = turn.context.question(&self.empty_responses);
+                let question = Question { utterance: rest.to_owned(), ..whole };
+                let untold = untold(&read, it, &question);
+                let choice = choice::choose(&read, it, &untold, rest, &turn.taught, most)?;
                 let evidence = &turn.evidence[choice.place];
                 Some((choice.place, choice::said(evidence, &choice.sentences, lexicon)?))
             });

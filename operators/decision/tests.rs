@@ -496,3 +496,5 @@ fn what_a_language_model_makes_up_is_not_said() {
         assert!(turn.decision.as_ref().is_none_or(|it| it.said.is_none()), "rules decide: {bad}");
     }
 }
+
+mod told;

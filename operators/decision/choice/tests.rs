@@ -24,7 +24,7 @@ fn chosen(utterance: &str, logits: &[f32]) -> Vec<usize> {
         precision: 0.9,
     };
     let none = NearestPhrasings::default();
-    choose(&[(0, &page)], &reading, utterance, &none, 3).expect("a choice").sentences
+    choose(&[(0, &page)], &reading, &reading, utterance, &none, 3).expect("a choice").sentences
 }
 
 #[test]

@@ -1,0 +1,67 @@
+//! Finds what the response before a turn has said already: saying it again does not answer a further
+//! question.
+
+use std::collections::BTreeSet;
+
+use turnstream_knowledge::language::has_han;
+use turnstream_knowledge::phrasings::NearestPhrasings;
+use turnstream_knowledge::terms::terms;
+use turnstream_ports::model::reader::{Question, Reading};
+use turnstream_schemas::Evidence;
+
+use super::choice::section;
+use crate::tables::subject;
+
+/// The score of a sentence or cell that is not said again.
+pub(super) const TOLD: f32 = f32::NEG_INFINITY;
+
+/// Words of an utterance that asks for the same once more.
+const AGAIN: [&str; 7] = ["again", "repeat", "pardon", "再说", "重复", "没听清", "没看懂"];
+
+/// Returns a reading in which the sentences and cells that the response before the question has said
+/// have the score [`TOLD`], unless the question comes back to them.
+pub(super) fn untold(
+    read: &[(usize, &Evidence)],
+    reading: &Reading,
+    question: &Question,
+) -> Reading {
+    let mut untold = reading.clone();
+    let Some(before) = question.system_before.as_deref() else { return untold };
+    let asked = named(&question.utterance);
+    let asked_before = question.user_before.as_deref().map(named).unwrap_or_default();
+    let spoken = question.utterance.to_lowercase();
+    if asked.is_subset(&asked_before) || AGAIN.iter().any(|it| spoken.contains(it)) {
+        return untold;
+    }
+    let said: BTreeSet<String> = terms(before).into_iter().collect();
+    let has_said = |text: &str| {
+        let terms = terms(text);
+        !terms.is_empty() && terms.iter().all(|it| said.contains(it))
+    };
+    for ((_, evidence), scores) in read.iter().zip(&mut untold.scores) {
+        let texts = section(evidence, &NearestPhrasings::default()).sentences;
+        for (at, (score, text)) in scores.iter_mut().zip(&texts).enumerate() {
+            // A response may give a cell under other words than the column's, but names its row.
+            let is_said = match &evidence.row {
+                Some(row) => {
+                    let name = subject(&row.columns).map_or("", |it| &it.value);
+                    row.columns.get(at).is_some_and(|it| has_said(&format!("{name} {}", it.value)))
+                }
+                None => has_said(text),
+            };
+            if is_said && named(text).is_disjoint(&asked) {
+                *score = TOLD;
+            }
+        }
+    }
+    untold
+}
+
+/// Returns what a text names, as it is compared with another: words, and Chinese characters by twos.
+fn named(text: &str) -> BTreeSet<String> {
+    let terms = terms(text);
+    let is_chinese = |term: &String| has_han(term);
+    let pairs = terms.windows(2).filter(|pair| pair.iter().all(is_chinese));
+    let pairs: Vec<String> = pairs.map(<[String]>::concat).collect();
+    terms.into_iter().filter(|it| !has_han(it)).chain(pairs).collect()
+}

@@ -15,8 +15,8 @@ use crate::tables::subject;
 /// The score of a sentence or cell that is not said again.
 pub(super) const TOLD: f32 = f32::NEG_INFINITY;
 
-/// Words of an utterance that asks for the same once more.
-const AGAIN: [&str; 7] = ["again", "repeat", "pardon", "再说", "重复", "没听清", "没看懂"];
+/// What asks for the same once more.
+const AGAIN: [&str; 6] = ["repeat", "pardon", "再说", "重复", "没听清", "没看懂"];
 
 /// Returns a reading in which the sentences and cells that the response before the question has said
 /// have the score [`TOLD`], unless the question comes back to them.
@@ -30,7 +30,10 @@ pub(super) fn untold(
     let asked = named(&question.utterance);
     let asked_before = question.user_before.as_deref().map(named).unwrap_or_default();
     let spoken = question.utterance.to_lowercase();
-    if asked.is_subset(&asked_before) || AGAIN.iter().any(|it| spoken.contains(it)) {
+    // Not "do I get it back again if he is ill".
+    let ends_again = spoken.split([',', '.', '?', '!']).any(|it| it.trim_end().ends_with("again"));
+    let asks_again = ends_again || AGAIN.iter().any(|it| spoken.contains(it));
+    if asks_again || asked.is_subset(&asked_before) {
         return untold;
     }
     let said: BTreeSet<String> = terms(before).into_iter().collect();

@@ -44,6 +44,9 @@ fn a_sentence_is_said_again_to_who_comes_back_to_it() {
         let lines = ["u: how long do I have?", "s: You have 14 days.", again];
         assert_eq!(said(&lines, &[5.0, -4.0, -4.0, -4.0]), "You have 14 days.", "{again}");
     }
+    let lines =
+        ["u: how long do I have?", "s: You have 14 days.", "u: is it new again after repairs?"];
+    assert_ne!(said(&lines, &[5.0, -4.0, -4.0, -4.0]), "You have 14 days.");
 }
 
 #[test]

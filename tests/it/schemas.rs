@@ -18,6 +18,9 @@ use turnstream_schemas::{
     Response, SCHEMA_VERSION, ScopeRecord, TurnsRecord, published,
 };
 
+/// A fixture whose shape is read but no longer written, and the one of the shape that it is written in.
+const REWRITTEN: (&str, &str) = ("history-scope", "history-scope.lists");
+
 struct Fixture {
     path: PathBuf,
     name: String,
@@ -96,12 +99,17 @@ fn schema_of(name: &str, record: &Value) -> Value {
 #[test]
 fn every_version_is_read_and_nothing_of_it_is_lost() {
     for version in 1..=SCHEMA_VERSION {
-        for Fixture { path, name, record, .. } in fixtures(version) {
+        let fixtures = fixtures(version);
+        for Fixture { path, name, record, .. } in &fixtures {
+            let stem = path.file_stem().unwrap();
+            let written_as = if stem == REWRITTEN.0 { REWRITTEN.1.as_ref() } else { stem };
+            let of_shape = fixtures.iter().find(|it| it.path.file_stem() == Some(written_as));
+            let rewritten = of_shape.map_or(Value::Null, |it| it.record.clone());
             let path = path.display();
-            let again = round_trip(&name, &record).unwrap_or_else(|e| panic!("{path}: {e}"));
-            assert_eq!(again, record, "{path}: not the same when written again");
+            let again = round_trip(name, record).unwrap_or_else(|e| panic!("{path}: {e}"));
+            assert_eq!(again, rewritten, "{path}: not the same when written again");
             if let Some(written) = record.get("schema_version") {
-                assert_eq!(written, version, "{path}: lies in another version's folder");
+                assert_eq!(*written, version, "{path}: lies in another version's folder");
             }
         }
     }

@@ -7,7 +7,8 @@
 //! Reading order is data order:
 //!
 //! 1. [`turn`] and [`directive`]: the records of the `turns` topic;
-//! 2. [`history`]: the entries that a scope keeps, and the changes published about them;
+//! 2. [`history`]: the entries that a scope keeps, and the changes published about them, with
+//!    [`hierarchy`]: their groups and chains;
 //! 3. [`demand`]: which knowledge a turn asks for (queries, topics, revisions);
 //! 4. [`plan`]: which sources are asked, in which order;
 //! 5. [`evidence`]: the answers of the sources;
@@ -33,7 +34,7 @@ pub mod fault;
 pub mod fingerprint;
 pub mod handover;
 pub mod hierarchy;
-mod history;
+pub mod history;
 pub mod ids;
 pub mod knowledge;
 pub mod model;

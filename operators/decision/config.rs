@@ -86,7 +86,7 @@ impl Default for DecisionConfig {
             form: DecisionForm::Learned,
             prompted: PromptedConfig::default(),
             on_failure: OnFailure::Lexical,
-            min_precision: 0.65,
+            min_precision: 0.6,
             min_relevance: 0.25,
             max_read: 4,
             max_sentences: 3,

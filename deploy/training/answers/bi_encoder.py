@@ -16,6 +16,7 @@ from torch import Tensor
 
 from .companies import Company, Section, Turn, answers, options, trained_and_held
 from .network import Bert, Optimiser, Words, at_its_fastest, mean, padded, seconds
+from .reviews import entities
 
 LONGEST_TEXT, LONGEST_SECTION = 64, 160
 # The weight of each turn before in a query.
@@ -126,6 +127,7 @@ def main():
     parser = argparse.ArgumentParser(prog="deploy/training/train bi-encoder", description=__doc__)
     parser.add_argument("--model", type=Path, required=True, help="folder of a BERT in the layout of sentence-transformers")
     options(parser)
+    parser.add_argument("--reviews", type=Path, help="DSTC11 track 5, whose hotels and restaurants are trained on as well")
     parser.add_argument("--out", type=Path, required=True, help="a folder that `models.embedder` can name")
     parser.add_argument("--epochs", type=int, default=2)
     parser.add_argument("--rate", type=float, default=5e-5)
@@ -137,6 +139,7 @@ def main():
 
     words = Words(args.model)
     trained, held = trained_and_held(args)
+    trained += entities(args.reviews) if args.reviews else []
     network = Bert.pretrained(args.model)
     print("before", measured(network.eval(), words, held), flush=True)
 

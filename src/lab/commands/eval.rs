@@ -15,6 +15,7 @@ use turnstream_models::unified::{UnifiedModel, UnifiedWeights};
 use turnstream_operators::document_retrieval::{DocumentRetrievalConfig, SearchWithin};
 use turnstream_operators::fusion::SearchForm;
 use turnstream_operators::stage_config::StageConfig as _;
+use turnstream_ports::model::reader::READER;
 
 use crate::eval::sources as several;
 
@@ -162,7 +163,7 @@ pub struct RetrievalArgs {
     word_share: Option<f64>,
     /// The encoder of texts and utterances, for dense and fusion on dstc11 and for the stage: a
     /// model by its name, its folder, or the file of a static table
-    #[arg(long, value_name = "ENCODER", default_value = "minilm")]
+    #[arg(long, value_name = "ENCODER", default_value = READER)]
     encoder: String,
     /// The configuration, of which [models] is read and, for the stage, [persona_retrieval] and
     /// [embedding]; the defaults if not given

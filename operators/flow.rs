@@ -12,6 +12,7 @@ use serde::{Deserialize, Serialize};
 use turnstream_knowledge::KnowledgeVersion;
 use turnstream_knowledge::language::Lexicon;
 use turnstream_knowledge::linking::Mention;
+use turnstream_knowledge::small_talk::nothing_but_small_talk;
 use turnstream_ports::model::Embedding;
 use turnstream_ports::model::reader::Question;
 use turnstream_schemas::{
@@ -118,14 +119,17 @@ impl TurnContext {
         said.map(|said| &*said.text)
     }
 
-    /// Returns the turn as a question to the reader. A response before it that is one of
-    /// `empty_responses` says nothing of what "it" may mean, and is left out.
+    /// Returns the turn as a question to the reader. What says nothing of what "it" may mean is left
+    /// out: small talk just before it, and a response that is one of `empty_responses`.
     pub fn question(&self, empty_responses: &BTreeSet<String>) -> Question {
-        let earlier = self.dialogue.split_last().map_or(&[][..], |(_, earlier)| earlier);
-        let last = |speaker| {
-            let said = earlier.iter().rev().find(|said| said.speaker == speaker);
-            said.map(|said| said.text.to_string())
-        };
+        let mut earlier = self.dialogue.split_last().map_or(&[][..], |(_, earlier)| earlier);
+        while let Some(at) = earlier.iter().rposition(|said| said.speaker == Speaker::User)
+            && nothing_but_small_talk(&earlier[at].text).is_some()
+        {
+            earlier = &earlier[..at];
+        }
+        let by = |speaker| earlier.iter().rfind(|said| said.speaker == speaker);
+        let last = |speaker| by(speaker).map(|said| said.text.to_string());
         Question {
             utterance: self.query().to_owned(),
             user_before: last(Speaker::User),
@@ -133,8 +137,7 @@ impl TurnContext {
         }
     }
 
-    /// Returns the recalled entries whose turns are not in the dialogue, each with its index in
-    /// `recalled`.
+    /// Returns the recalled entries whose turns are not in the dialogue, with their indices.
     pub fn out_of_sight(&self) -> impl Iterator<Item = (usize, &Recalled)> {
         let in_sight = |turn_id| self.dialogue.iter().any(|said| &said.turn_id == turn_id);
         let recalled = self.recalled.iter().enumerate();

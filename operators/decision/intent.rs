@@ -4,7 +4,7 @@ use std::sync::LazyLock;
 
 use aho_corasick::AhoCorasick;
 use turnstream_knowledge::language::has_han;
-use turnstream_knowledge::small_talk::{SmallTalk, SmallTalkReading, small_talk_in, spoken_words};
+use turnstream_knowledge::small_talk::{SmallTalk, nothing_but_small_talk, spoken_words};
 use turnstream_ports::model::reader::{Intent, Reading};
 use turnstream_schemas::HandOffReason;
 
@@ -56,16 +56,14 @@ const LEAST: [(HandOffReason, Intent, f32); 3] = [
 ];
 /// The least probability at which the reader calls an utterance small talk.
 const SMALL_TALK: f32 = 0.6;
-/// The least share of small talk in its words at which an utterance is small talk.
-const SMALL_TALK_SHARE: f64 = 0.8;
 
 /// Returns why the utterance calls for a person, by its words or by the reader.
 pub(super) fn hand_off(utterance: &str, reading: Option<&Reading>) -> Option<HandOffReason> {
     let by_words = PLAIN.said_in(utterance);
     let by_reader = |intent, least| reading.is_some_and(|it| probability(it, intent) >= least);
     // "Are you a real person?" names one, and does not ask for one.
-    let asks_what_we_are =
-        small_talk(utterance).is_some_and(|it| it.acts.contains(&SmallTalk::WhatAreYou));
+    let asks_what_we_are = nothing_but_small_talk(utterance)
+        .is_some_and(|it| it.acts.contains(&SmallTalk::WhatAreYou));
     let mut reasons = LEAST.into_iter().zip(by_words);
     let reason = reasons.find(|((reason, intent, least), said)| {
         let is_meant = *said || by_reader(*intent, *least);
@@ -76,14 +74,8 @@ pub(super) fn hand_off(utterance: &str, reading: Option<&Reading>) -> Option<Han
 
 /// Whether the utterance only keeps the conversation going: by its words or by the reader.
 pub(super) fn is_small_talk(utterance: &str, reading: Option<&Reading>) -> bool {
-    small_talk(utterance).is_some()
+    nothing_but_small_talk(utterance).is_some()
         || reading.is_some_and(|it| probability(it, Intent::SmallTalk) >= SMALL_TALK)
-}
-
-/// Returns the small talk of an utterance that is hardly anything else.
-fn small_talk(utterance: &str) -> Option<SmallTalkReading> {
-    let reading = small_talk_in(utterance, &spoken_words(utterance));
-    (reading.share >= SMALL_TALK_SHARE).then_some(reading)
 }
 
 fn probability(reading: &Reading, intent: Intent) -> f32 {

@@ -69,6 +69,8 @@ fn a_question_has_a_share_of_the_turns_before_it_that_say_something() {
         (&lines[..], Some([1.5, 0.5])),
         (&["u: bread", "s: no sea", "u: sea"], Some([1.0, 0.5])),
         (&["u: sea"], Some([1.0, 0.0])),
+        (&["u: hi there", "s: bread", "u: sea"], Some([1.0, 0.0])),
+        (&["u: bread", "s: sea", "u: thanks a lot", "s: bread", "u: sea"], Some([1.5, 0.5])),
         // The reader knows English.
         (&["u: 海"], None),
     ] {

@@ -317,6 +317,15 @@ fn is_filler(word: &str) -> bool {
     TABLE.fillers.contains(word)
 }
 
+/// The least share of small talk in its words at which a text is nothing else.
+const NOTHING_ELSE: f64 = 0.8;
+
+/// Returns the small talk of a text that is hardly anything else.
+pub fn nothing_but_small_talk(text: &str) -> Option<SmallTalkReading> {
+    let reading = small_talk_in(text, &spoken_words(text));
+    (reading.share >= NOTHING_ELSE).then_some(reading)
+}
+
 /// Finds small talk in a text, given with its spoken words.
 ///
 /// A Chinese clause is small talk as a whole or not at all, because no space separates its words:

@@ -299,8 +299,8 @@ fn a_row_is_said_by_its_name_and_the_user_chooses_between_two_alike() {
 /// Decides about a turn that asks for the opening hours and about boots that are too small. The whole
 /// utterance and each question have an answer of this precision, and the first of them is read first.
 fn two_questions(of: [f32; 3]) -> (TurnInFlight, Vec<ReadRequest>) {
-    let lines =
-        ["u: hello", "s: Hello!", "u: when do you open, and what if the boots are too small?"];
+    let asked = "u: when do you open, and what if the boots are too small?";
+    let lines = ["u: my boots came", "s: Good.", asked];
     let turn = TurnInFlight { evidence: pages(), ..scene(&lines, &graph("sea HasA fish 1")) };
     decided_turn(&DecisionConfig::default(), turn, move |request| {
         match &*request.question.utterance {
@@ -320,7 +320,7 @@ fn each_of_several_questions_is_read_by_itself() {
     let leading: Vec<&str> = turn.evidence[..2].iter().map(|it| &*it.id.0).collect();
     assert_eq!(leading, ["opening", "returns"], "in the order of the questions");
     let before: Vec<_> = asked.iter().map(|it| it.question.user_before.as_deref()).collect();
-    assert_eq!(before, [Some("hello"), Some("hello"), Some("when do you open,")]);
+    assert_eq!(before, [Some("my boots came"), Some("my boots came"), Some("when do you open,")]);
 
     let rest = DecisionTexts::default().en.rest;
     let (turn, _) = two_questions([0.1, 0.2, 0.7]);

@@ -6,7 +6,7 @@
 //! an encoder that takes microseconds in place, and asks any other as a model. Where documents or
 //! tables have vectors by the reader, it also asks the reader for the vector of the question: that
 //! of the utterance, with a share of the two turns before it. A response that neither answers nor asks
-//! anything has no share.
+//! anything has no share, nor has small talk just before.
 //!
 //! Key: none. State: none. If it fails and may degrade, the turn goes on without a vector, and
 //! evidence is ranked by words alone. It sees strictly earlier utterances and the turn's own.

@@ -23,7 +23,8 @@ def place(gold: dict) -> str:
 
 
 def entities(folder: Path) -> list[Company]:
-    """Returns the entities that the training split asks about. A turn is its last utterance, which names none."""
+    """Returns the entities that the training split asks about. A turn is the last utterance of its
+    dialogue; all snippets that answer it are its places."""
     with gzip.open(folder / "knowledge.json.gz") as file:
         known = {
             (domain, id): Company(f"{domain}-{id}", snippets(entity))

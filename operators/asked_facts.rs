@@ -106,7 +106,7 @@ const QUESTIONS: &[(&[&str], &[&str], AskedFor)] = &[
 pub(crate) fn asked_facts(turn: &TurnInFlight, graph: View<'_>) -> Vec<usize> {
     let facts = turn.evidence.iter().enumerate();
     let facts = facts.filter_map(|(at, evidence)| Some((at, evidence, evidence.fact.as_ref()?)));
-    let chinese = turn.context.lexicon().language() == Lexicon::chinese().language();
+    let chinese = turn.context.lexicon().is_chinese();
     let mut found: Vec<(usize, &Evidence)> = if chinese {
         let query = Lexicon::chinese().key(turn.context.query());
         let named: Vec<&str> = current(turn).map(|it| graph.concept(it.concept)).collect();
@@ -139,7 +139,7 @@ pub(crate) fn asked_facts(turn: &TurnInFlight, graph: View<'_>) -> Vec<usize> {
 
 /// Whether a turn asks for facts at all; if not, source planning need not plan the graph.
 pub(crate) fn asks_for_facts(turn: &TurnInFlight, graph: View<'_>) -> bool {
-    if turn.context.lexicon().language() == Lexicon::chinese().language() {
+    if turn.context.lexicon().is_chinese() {
         return current(turn).next().is_some();
     }
     current(turn).any(|mention| !questions(turn.context.query(), mention, graph).is_empty())

@@ -356,7 +356,7 @@ impl Prompted for Generation {
 
 /// Makes the response where the stage failed and may degrade.
 fn admitted(turn: &TurnInFlight, by: &str) -> Draft {
-    let text = if turn.context.lexicon().language() == Lexicon::chinese().language() {
+    let text = if turn.context.lexicon().is_chinese() {
         "抱歉，出了点问题，我没法回答。"
     } else {
         "I am sorry, something went wrong and I cannot answer that."

@@ -144,7 +144,7 @@ fn check(drafted: &TurnInFlight) {
             caused.iter().map(|said| drafted.draft.text.matches(said).count()).sum();
         assert_eq!(said, causes, "{}", drafted.draft.text);
     }
-    let chinese = context.lexicon().language() == "zh";
+    let chinese = context.lexicon().is_chinese();
     assert_eq!(
         turnstream_knowledge::language::has_han(&drafted.draft.text),
         chinese,

@@ -116,7 +116,7 @@ impl StagePrompts {
     }
 
     fn of(&self, context: &TurnContext) -> (&Template, &'static Wording) {
-        if context.lexicon().language() == Lexicon::chinese().language() {
+        if context.lexicon().is_chinese() {
             (&self.chinese, &CHINESE)
         } else {
             (&self.english, &ENGLISH)

@@ -269,7 +269,7 @@ pub(super) fn said(evidence: &Evidence, chosen: &[usize], lexicon: &Lexicon) -> 
 
 /// Joins sentences. Separates list items and table rows too, which end without a full stop.
 fn joined(sentences: &[String], lexicon: &Lexicon) -> String {
-    let is_chinese = lexicon.language() == Lexicon::chinese().language();
+    let is_chinese = lexicon.is_chinese();
     let [space, parted, stop] = if is_chinese { ["", "；", "。"] } else { [" ", "; ", "."] };
     let mut text = String::new();
     for (at, sentence) in sentences.iter().enumerate() {

@@ -226,7 +226,7 @@ impl ResponseDecision {
             });
             answers.extend(found.iter().map(|(place, _)| *place));
             let beside = found.map_or_else(|| self.texts(turn).rest.clone(), |(_, said)| said);
-            let is_chinese = lexicon.language() == Lexicon::chinese().language();
+            let is_chinese = lexicon.is_chinese();
             said = [&*said, &*beside].join(if is_chinese { "" } else { " " });
         }
         let decided =

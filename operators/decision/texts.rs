@@ -145,7 +145,7 @@ impl DecisionTexts {
     }
 
     pub(super) fn of(&self, lexicon: &Lexicon) -> &TextsOfLanguage {
-        let is_chinese = lexicon.language() == Lexicon::chinese().language();
+        let is_chinese = lexicon.is_chinese();
         if is_chinese { &self.zh } else { &self.en }
     }
 }

@@ -73,7 +73,7 @@ fn best_sentence<'t>(
 
 /// Returns a quotation with its source, in the language of the turn.
 fn attributed(title: &str, sentence: &str, turn: &TurnInFlight) -> String {
-    let chinese = turn.context.lexicon().language() == Lexicon::chinese().language();
+    let chinese = turn.context.lexicon().is_chinese();
     match (title.trim(), chinese || has_han(sentence)) {
         ("", true) => format!("我查到：{sentence}"),
         ("", false) => format!("I found this: {sentence}"),

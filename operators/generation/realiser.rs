@@ -60,7 +60,7 @@ pub(super) fn realise<'a>(
         return quoted;
     }
     let lexicon = in_flight.context.lexicon();
-    if lexicon.language() == Lexicon::chinese().language() {
+    if lexicon.is_chinese() {
         return chinese::answer(&turn);
     }
     if turn.is_small_talk() {

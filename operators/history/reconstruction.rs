@@ -70,7 +70,7 @@ pub fn reconstruct<'e>(
         return None;
     }
     let missing: Vec<String> = missing.into_iter().map(|(_, text)| text).collect();
-    let missing = missing.join(if lexicon.language() == "zh" { "、" } else { " " });
+    let missing = missing.join(if lexicon.is_chinese() { "、" } else { " " });
     Some(Reconstructed { query: format!("{query} ({missing})"), from })
 }
 

@@ -27,7 +27,7 @@ pub(super) fn grams(lexicon: &Lexicon, key: &str) -> Vec<u64> {
 
 /// The distinct grams of a key of any length, rising.
 fn all_grams(lexicon: &Lexicon, key: &str) -> Vec<u64> {
-    let width = if lexicon.joint().is_empty() { 2 } else { 3 };
+    let width = if lexicon.is_chinese() { 2 } else { 3 };
     let padded: Vec<u64> =
         [' '].into_iter().chain(key.chars()).chain([' ']).map(u64::from).collect();
     let gram =

@@ -61,6 +61,7 @@ pub struct Lexicon {
     gradable: WordSet,
     function_words: WordSet,
     stop_words: WordSet,
+    seldom_meant: WordSet,
     particles: WordSet,
     name_characters: WordSet,
     greetings: WordSet,
@@ -134,6 +135,7 @@ impl Lexicon {
             gradable: WordSet::default(),
             function_words: lists::words(lists::zh::FUNCTION_WORDS),
             stop_words: lists::words(lists::zh::STOP_WORDS),
+            seldom_meant: WordSet::default(),
             particles: lists::words(lists::zh::PARTICLES),
             name_characters: lists::words(lists::zh::NAME_CHARACTERS),
             greetings: lists::lines(lists::zh::GREETINGS),
@@ -181,6 +183,7 @@ impl Lexicon {
             gradable: lists::words(lists::GRADABLE_ADJECTIVES),
             function_words: lists::words(lists::FUNCTION_WORDS),
             stop_words: lists::words(lists::STOP_WORDS),
+            seldom_meant: lists::words(lists::SELDOM_MEANT),
             particles: lists::words(lists::PARTICLES),
             name_characters: WordSet::default(),
             greetings: lists::lines(lists::GREETINGS),
@@ -214,6 +217,11 @@ impl Lexicon {
     /// The language's code, such as `en`.
     pub fn language(&self) -> &'static str {
         self.language
+    }
+
+    /// Whether this is Chinese, whose words nothing separates.
+    pub fn is_chinese(&self) -> bool {
+        self.writing == Writing::Chinese
     }
 
     /// Checksum of the language data and the version of the rules. Lexicons with the same
@@ -327,14 +335,18 @@ impl Lexicon {
     /// Whether the word, in lower case, carries grammar rather than content.
     pub fn is_function_word(&self, lower: &str) -> bool {
         self.function_words.contains(lower)
-            || (self.writing == Writing::Chinese
-                && lower.is_ascii()
-                && Self::english().is_function_word(lower))
+            || (self.is_chinese() && lower.is_ascii() && Self::english().is_function_word(lower))
     }
 
     /// Whether the lemma says too little to be looked up on its own ("thing", "make").
     pub fn is_stop_word(&self, lemma: &str) -> bool {
         self.stop_words.contains(lemma)
+    }
+
+    /// Whether the lemma alone seldom means what common knowledge says about it: it is mostly a
+    /// piece of an expression, a name, or said in another sense ("form", "clear", "john").
+    pub fn is_seldom_meant(&self, lemma: &str) -> bool {
+        self.seldom_meant.contains(lemma)
     }
 
     /// The number of words at the beginning of `words` that form a set phrase, in which no word has

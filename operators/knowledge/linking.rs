@@ -119,7 +119,7 @@ impl Linker<'_> {
     /// Links words in the other language's script between the mentions.
     fn link_left_over(self, (utterance, text): (u32, &str), mentions: &mut Vec<Mention>) {
         // Chinese is tried if the text has Chinese characters, English if it has Latin letters.
-        let (other, any) = if self.lexicon.language() == Lexicon::chinese().language() {
+        let (other, any) = if self.lexicon.is_chinese() {
             (Lexicon::english(), text.bytes().any(|byte| byte.is_ascii_alphabetic()))
         } else {
             (Lexicon::chinese(), has_han(text))
@@ -136,7 +136,7 @@ impl Linker<'_> {
             let found = mentions.len();
             linker.link((utterance, gap), start, mentions);
             // A Latin word is not a Chinese mention in an English text.
-            if other.language() == Lexicon::chinese().language() {
+            if other.is_chinese() {
                 let said = |mention: &Mention| mention.span.of(text).is_some_and(has_han);
                 let kept: Vec<Mention> = mentions.drain(found..).filter(said).collect();
                 mentions.extend(kept);
@@ -152,7 +152,8 @@ impl Linker<'_> {
         while at < words.len() {
             let formula = self.lexicon.formula(&words[at..]);
             let longest = self.longest(text, &words[at..]);
-            let Some((concept, count)) = longest.filter(|(_, count)| *count > formula) else {
+            let meant = |count: usize| count > formula && !self.is_piece(text, &words, at, count);
+            let Some((concept, count)) = longest.filter(|(_, count)| meant(*count)) else {
                 at += formula.max(1);
                 continue;
             };
@@ -198,12 +199,13 @@ impl Linker<'_> {
         let content = |word: &Word<'_>| {
             !word.function_word
                 && !self.lexicon.is_stop_word(&word.lemma)
-                && (!self.lexicon.joint().is_empty() || is_alphabetic(word))
+                && (!self.lexicon.is_chinese() || is_alphabetic(word))
         };
         match words {
             [word] => {
                 content(word)
                     && is_alphabetic(word)
+                    && !self.lexicon.is_seldom_meant(&word.lemma)
                     && self.is_long_enough(word, concept)
                     && self.knowledge.informativeness(concept) >= self.config.min_informativeness
             }
@@ -220,11 +222,49 @@ impl Linker<'_> {
         }
     }
 
+    /// Whether the mention is a piece of something longer: a hyphen ties it to a word beside it
+    /// ("white-collar"), or it is a word of a name.
+    fn is_piece(self, text: &str, words: &[Word<'_>], at: usize, count: usize) -> bool {
+        let tied = |left: usize, right: usize| {
+            let [left, right] = [left, right].map(|at| words[at].span);
+            text.get(left.end as usize..right.start as usize) == Some("-")
+        };
+        let end = at + count;
+        at > 0 && tied(at - 1, at)
+            || end < words.len() && tied(end - 1, end)
+            || count == 1 && self.is_piece_of_name(text, words, at)
+    }
+
+    /// Whether the capitalised word at `at` is a piece of a name ("Green Street", "Mr. Bush"): it
+    /// comes after a title, or is beside another capitalised word that does not begin a sentence.
+    /// A text without a content word in lower case says nothing by its capitals.
+    fn is_piece_of_name(self, text: &str, words: &[Word<'_>], at: usize) -> bool {
+        let said = |at: usize| words.get(at).and_then(|word| word.span.of(text)).unwrap_or("");
+        let named = |at: usize| {
+            words.get(at).is_some_and(|word| !word.function_word && is_capitalised(said(at)))
+        };
+        if self.lexicon.is_chinese() || !is_capitalised(said(at)) {
+            return false;
+        }
+        let before = at.checked_sub(1);
+        let titled = before.is_some_and(|before| TITLES.contains(&&*words[before].lower));
+        let joined = |left: usize| self.joins(text, &words[left], &words[left + 1]);
+        let begins = |at: usize| at == 0 || !joined(at - 1);
+        let follows =
+            before.is_some_and(|before| named(before) && joined(before) && !begins(before));
+        let leads = named(at + 1) && joined(at);
+        let spoken = || {
+            let mut content = words.iter().filter(|word| !word.function_word);
+            content.any(|word| word.span.of(text).is_some_and(|said| !is_capitalised(said)))
+        };
+        titled || (follows || leads) && spoken()
+    }
+
     /// Whether only spaces, hyphens or an ampersand separate two words. A Chinese name may also
     /// contain a dot or brackets: 鸟巢（国家体育场）.
     fn joins(self, text: &str, left: &Word<'_>, right: &Word<'_>) -> bool {
         let gap = text.get(left.span.end as usize..right.span.start as usize).unwrap_or_default();
-        let chinese = self.lexicon.joint().is_empty();
+        let chinese = self.lexicon.is_chinese();
         gap.chars().all(|letter| match letter {
             ' ' | '\t' | '\u{a0}' | '-' | '\u{2010}' | '\u{2011}' | '&' | '\'' | '\u{2019}' => true,
             '·' | '（' | '）' | '(' | ')' | '\u{3000}' => chinese,
@@ -244,6 +284,13 @@ impl Linker<'_> {
             _ => false,
         }
     }
+}
+
+/// What stands before the name of a person.
+const TITLES: [&str; 7] = ["mr", "mrs", "ms", "miss", "dr", "professor", "prof"];
+
+fn is_capitalised(word: &str) -> bool {
+    word.chars().next().is_some_and(char::is_uppercase)
 }
 
 fn is_alphabetic(word: &Word<'_>) -> bool {

@@ -175,6 +175,7 @@ impl Searcher<'_> {
     fn is_content(&self, word: &Word<'_>) -> bool {
         !word.function_word
             && !self.lexicon.is_stop_word(&word.lemma)
+            && !self.lexicon.is_seldom_meant(&word.lemma)
             && word.lemma.chars().any(char::is_alphabetic)
             && !word.lemma.chars().any(char::is_numeric)
             && small_talk_in(&word.lower, &spoken_words(&word.lower)).share < 1.0
@@ -188,7 +189,7 @@ impl Searcher<'_> {
     /// the run of content words, since a name that the dictionary does not know is cut into pieces.
     fn phrase(&self, at: usize) -> (usize, String) {
         let mut count = 1;
-        if self.lexicon.joint().is_empty() {
+        if self.lexicon.is_chinese() {
             while at + count < self.words.len()
                 && self.words[at + count - 1].span.end == self.words[at + count].span.start
                 && self.is_content(&self.words[at + count])
@@ -204,7 +205,7 @@ impl Searcher<'_> {
     /// Whether the graph has no concept with this key, and the word may be reported: it is neither
     /// too long nor a fragment.
     fn is_missing(&self, key: &str) -> bool {
-        let least = if self.lexicon.joint().is_empty() { 2 } else { 3 };
+        let least = if self.lexicon.is_chinese() { 2 } else { 3 };
         key.chars().nth(least - 1).is_some()
             && key.len() <= MAX_MISSING_BYTES
             && !self.is_known(key)
@@ -235,7 +236,7 @@ impl Searcher<'_> {
             }
         }
         let word = &*self.words[at].lemma;
-        if self.lexicon.joint().is_empty() || self.is_known(word) {
+        if self.lexicon.is_chinese() || self.is_known(word) {
             return None;
         }
         let splits = word.char_indices().map(|(split, _)| word.split_at(split));
@@ -265,13 +266,14 @@ impl Searcher<'_> {
         self.view.degree(concept) >= self.config.min_facts
             && self.view.informativeness(concept) >= self.min_informativeness
             && !self.lexicon.is_stop_word(&key)
+            && !self.lexicon.is_seldom_meant(&key)
             && !self.lexicon.is_function_word(&key)
     }
 
     /// Looks up the most similarly spelt concept.
     fn by_grams(&self, at: usize) -> Option<Hit> {
         let (words, key) = self.phrase(at);
-        let chinese = self.lexicon.joint().is_empty();
+        let chinese = self.lexicon.is_chinese();
         let least = if chinese {
             self.config.min_characters.div_ceil(2)
         } else {
@@ -299,14 +301,13 @@ impl Searcher<'_> {
             return false;
         }
         let spaces = |key: &str| key.matches(' ').count();
-        self.lexicon.joint().is_empty()
+        self.lexicon.is_chinese()
             || (spaces(said) == spaces(concept) && said.chars().next() == concept.chars().next())
     }
 
     /// Single letters ("R-Y-E") are not words. Chinese characters are.
     fn is_spelled_out(&self, content: &[&str]) -> bool {
-        !self.lexicon.joint().is_empty()
-            && content.iter().all(|lemma| lemma.chars().nth(1).is_none())
+        !self.lexicon.is_chinese() && content.iter().all(|lemma| lemma.chars().nth(1).is_none())
     }
 
     /// Whether only spaces and hyphens separate the words.

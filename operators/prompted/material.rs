@@ -49,7 +49,7 @@ pub fn of_recalled<'r>(
 
 /// Returns the labels of the user, of the system and of a passage, in the language of the turn.
 fn names(context: &TurnContext) -> [&'static str; 3] {
-    if context.lexicon().language() == Lexicon::chinese().language() {
+    if context.lexicon().is_chinese() {
         ["用户", "你", "依据"]
     } else {
         ["user", "you", "known"]

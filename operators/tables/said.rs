@@ -50,7 +50,7 @@ const PER: [&str; 6] = ["hour", "day", "night", "week", "month", "year"];
 pub fn said(row: &[Column], chosen: &[&Column], lexicon: &Lexicon) -> Option<String> {
     let subject = subject(row)?;
     let others = chosen.iter().filter(|column| column.name != subject.name);
-    let is_chinese = lexicon.language() == Lexicon::chinese().language();
+    let is_chinese = lexicon.is_chinese();
     let is = if is_chinese { "是" } else { " is " };
     let pair = |column: &&Column| {
         if is_chinese && let Some(flag) = flag_in_chinese(column) {
@@ -105,13 +105,13 @@ pub fn said_of_all(rows: &[&TableRow], asked: &RowsAsked, lexicon: &Lexicon) -> 
     let is_compared = asked.operation == RowOperation::Compare;
     if asked.column.is_some() && (is_compared || is_by_number) {
         let pairs: Vec<String> = few().filter_map(by_column).collect();
-        let is_chinese = lexicon.language() == Lexicon::chinese().language();
+        let is_chinese = lexicon.is_chinese();
         return (!pairs.is_empty()).then(|| pairs.join(if is_chinese { "" } else { " " }));
     }
     let names = few().filter_map(|row| Some(subject(&row.columns)?.value.clone()));
     let mut names: Vec<String> = names.collect();
     let rest = rows.len() - names.len();
-    if lexicon.language() == Lexicon::chinese().language() {
+    if lexicon.is_chinese() {
         let and_more = if rest > 0 { format!("等{}个", rows.len()) } else { String::new() };
         let listed = format!("{}{and_more}。", names.join("、"));
         return (!names.is_empty()).then(|| match asked.operation {

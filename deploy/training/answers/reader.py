@@ -258,7 +258,8 @@ def main():
         if (at + 1) % 50 == 0 or at + 1 == len(steps):
             print(f"{at + 1}/{len(steps)} loss {sum(losses[-50:]) / len(losses[-50:]):.3f} {seconds(time.time() - began)}", flush=True)
         if (at + 1) % 400 == 0 or at + 1 == len(steps):
-            print("held out, of 4", reader.nearness.tolist(), measured(reader, texts, held, near, 4), flush=True)
+            if held:
+                print("held out, of 4", reader.nearness.tolist(), measured(reader, texts, held, near, 4), flush=True)
             save_file({name: value.float() for name, value in reader.state_dict().items()}, args.out)
 
 

@@ -34,6 +34,9 @@ lists! {
 /// Set phrases. The lemma index does not depend on them.
 pub(super) const FORMULAS: &str = include_str!("en/formulas.txt");
 
+/// Words that alone seldom mean their concept. The lemma index does not depend on them.
+pub(super) const SELDOM_MEANT: &str = include_str!("en/seldom_meant.txt");
+
 /// Words that refer to what was said before. The lemma index does not depend on them.
 pub(super) const REFERENCES: &str = include_str!("en/references.txt");
 

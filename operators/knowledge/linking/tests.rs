@@ -90,6 +90,30 @@ fn set_phrases_name_nothing_unless_a_concept_is_longer() {
 }
 
 #[test]
+fn pieces_of_names_and_words_seldom_meant_name_nothing() {
+    let graph = graph_of(&[
+        ("green", 9),
+        ("street", 9),
+        ("bush", 9),
+        ("china", 9),
+        ("clear", 9),
+        ("clear water", 3),
+        ("black", 9),
+        ("shoe", 9),
+    ]);
+    let check = |text: &str, expected: &[&str]| {
+        assert_eq!(linked(&graph, &[text], &LinkingConfig::default()), expected, "{text}");
+    };
+    check("I live in Green Street.", &[]);
+    check("I live in a green street.", &["green=green", "street=street"]);
+    check("is Mr. Bush here", &[]);
+    check("Visit China, see green streets", &["China=china", "green=green", "streets=street"]);
+    check("is it clear? Clear water!", &["Clear water=clear water"]);
+    check("Black Shoes", &["Black=black", "Shoes=shoe"]);
+    check("a black-market shoe, non-black", &["shoe=shoe"]);
+}
+
+#[test]
 fn framed_phrases_need_evidence() {
     check("your dog is at home", &["dog=dog", "at home=at home"]);
     check("find a way, finding ways", &[]);
@@ -162,6 +186,16 @@ mod naive {
             table.entry(lexicon.key(graph.concept(concept))).or_default().push(concept);
         }
         let words = words(text);
+        let capital = |word: &NaiveWord| text[word.start..].starts_with(char::is_uppercase);
+        let named = |word: &NaiveWord| capital(word) && !function(word);
+        let spoken = words.iter().any(|word| !capital(word) && !function(word));
+        let beside =
+            |at: usize| text[words[at].end..words[at + 1].start].trim_matches([' ', '-']) == "";
+        let in_name = |at: usize| {
+            let after = at + 1 < words.len() && beside(at) && named(&words[at + 1]);
+            let before = at > 1 && beside(at - 1) && beside(at - 2) && named(&words[at - 1]);
+            capital(&words[at]) && spoken && (before || after)
+        };
         let mut mentions = Vec::new();
         let mut free_from = 0;
         for start in 0..words.len() {
@@ -172,6 +206,7 @@ mod naive {
             free_from = start + formula;
             let windows = (formula + 1..=usize::from(config.max_words)).rev();
             for window in windows.filter(|window| start + window <= words.len()) {
+                let single = window == 1;
                 let window = &words[start..start + window];
                 let gaps = window.windows(2).map(|pair| &text[pair[0].end..pair[1].start]);
                 if !gaps.into_iter().all(|gap| gap.chars().all(|c| " \t-&'".contains(c))) {
@@ -187,6 +222,7 @@ mod naive {
                 let (first, last) = (&window[0], &window[window.len() - 1]);
                 let wanted = if window.len() == 1 {
                     content(first)
+                        && !lexicon.is_seldom_meant(&first.lemma)
                         && first.lemma.chars().any(char::is_alphabetic)
                         && first.lemma.chars().count() > 1
                         && graph.informativeness(best) >= config.min_informativeness
@@ -196,6 +232,13 @@ mod naive {
                     window.iter().any(content)
                         && (!framed || graph.degree(best) >= config.min_framed_phrase_facts)
                 };
+                let gap = |at: usize| &text[words[at].end..words[at + 1].start];
+                let end = start + window.len();
+                let tied =
+                    start > 0 && gap(start - 1) == "-" || end < words.len() && gap(end - 1) == "-";
+                if wanted && (tied || single && in_name(start)) {
+                    break;
+                }
                 if wanted {
                     let span = Span { start: first.start as u32, end: last.end as u32 };
                     mentions.push((span, graph.concept(best).to_owned()));
@@ -213,6 +256,7 @@ fn any_token() -> impl Strategy<Value = &'static str> {
     prop::sample::select(vec![
         "dog", "dogs", "Dog's", "walk", "walking", "walked", "wake", "woke", "up", "in", "the",
         "your", "home", "thing", "person", "swimming", "swim", "pool", "ice", "cream", "7",
+        "Cream", "Home", "clear",
     ])
 }
 

@@ -41,8 +41,8 @@ pub struct GatesArgs {
         hide_possible_values = true
     )]
     only: Vec<Format>,
-    /// A folder of gates that `train gate` made; each appears in the tables of the data sets that
-    /// it learned from
+    /// A folder of gates that `train gate` made, and of adapters' folders, each with its model in a
+    /// folder `base`; each appears in the tables of the data sets that it learned from
     #[arg(long, value_name = "DIR")]
     models: Option<PathBuf>,
     /// Write the table, as Markdown

@@ -39,7 +39,6 @@ use std::sync::Arc;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use timely::dataflow::StreamVec;
-use turnstream_knowledge::language::Lexicon;
 use turnstream_knowledge::{Knowledge, View};
 use turnstream_ports::model::unified::Unified;
 use turnstream_ports::refused::{Refused, check_bound};

@@ -11,7 +11,6 @@ use std::sync::Arc;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use turnstream_knowledge::language::Lexicon;
 use turnstream_ports::model::{
     Generate, GenerateRequest, Generated, LanguageModels, Listener, Origin, Step as AskedFor,
 };

@@ -1,6 +1,5 @@
 //! Decides by the reader: what it is asked about a turn, and what the response does by its readings.
 
-use turnstream_knowledge::language::Lexicon;
 use turnstream_knowledge::phrasings::NearestPhrasings;
 use turnstream_ports::model::reader::{Question, ReadRequest, Reading};
 use turnstream_schemas::{Action, Evidence, Score};

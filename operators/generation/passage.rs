@@ -3,7 +3,7 @@
 
 use std::collections::BTreeSet;
 
-use turnstream_knowledge::language::{Lexicon, has_han};
+use turnstream_knowledge::language::has_han;
 use turnstream_knowledge::terms::terms;
 use turnstream_schemas::{Evidence, Speaker};
 use unicode_segmentation::UnicodeSegmentation;

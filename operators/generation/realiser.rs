@@ -2,7 +2,7 @@
 //! does not use personas.
 
 use turnstream_knowledge::View;
-use turnstream_knowledge::language::{Lexicon, has_han};
+use turnstream_knowledge::language::has_han;
 use turnstream_knowledge::linking::Mention;
 use turnstream_knowledge::small_talk::{SmallTalk, SmallTalkReading, small_talk_in, spoken_words};
 use turnstream_schemas::{Action, Evidence, FactStatement, RecalledVia, Speaker};

@@ -1,7 +1,6 @@
 //! Converts parts of a turn to the fenced texts that fill a prompt's slots; and, in the other
 //! direction, the names in a model's answer to concepts of the graph.
 
-use turnstream_knowledge::language::Lexicon;
 use turnstream_knowledge::linking::{LinkingConfig, link};
 use turnstream_knowledge::{ConceptId, View};
 use turnstream_schemas::{Evidence, Queries, Score, Speaker, Topics};

@@ -189,8 +189,9 @@ mod naive {
         let capital = |word: &NaiveWord| text[word.start..].starts_with(char::is_uppercase);
         let named = |word: &NaiveWord| capital(word) && !function(word);
         let spoken = words.iter().any(|word| !capital(word) && !function(word));
-        let beside =
-            |at: usize| text[words[at].end..words[at + 1].start].trim_matches([' ', '-']) == "";
+        let beside = |at: usize| {
+            text[words[at].end..words[at + 1].start].trim_matches([' ', '-']).is_empty()
+        };
         let in_name = |at: usize| {
             let after = at + 1 < words.len() && beside(at) && named(&words[at + 1]);
             let before = at > 1 && beside(at - 1) && beside(at - 2) && named(&words[at - 1]);

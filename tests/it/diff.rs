@@ -14,7 +14,7 @@ use crate::turnstream;
 const SAID: [&str; 7] = [
     "What is a violin?",
     "Can a dog fly?",
-    "what time do you open?",
+    "what time does the bakery open?",
     "I want to speak to a human",
     "thanks a lot",
     "My parcel is late.",

@@ -1,10 +1,11 @@
 //! Concept linking finds the concepts of the graph that a dialogue names (DCRAG, E^EQ, eq 1 and 2).
 //!
 //! It takes the longest match over lemmas, at most five words, from left to right, never across
-//! punctuation. It leaves out stop words, function words and uninformative hubs. A mention begins
-//! and ends at word boundaries, in Chinese those of the dictionary. It may join several words to
-//! one concept, and never takes a part of a word. Linking is a pure function of the graph and the
-//! text.
+//! punctuation. It leaves out stop words, function words, uninformative hubs, everyday words that
+//! seldom mean what common knowledge says of them, and pieces of names and hyphenated words. A
+//! mention begins and ends at word boundaries, in Chinese those of the dictionary. It may join
+//! several words to one concept, and never takes a part of a word. Linking is a pure function of
+//! the graph and the text.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -205,7 +206,8 @@ impl Linker<'_> {
             [word] => {
                 content(word)
                     && is_alphabetic(word)
-                    && !self.lexicon.is_seldom_meant(&word.lemma)
+                    && !(self.lexicon.is_seldom_meant(&word.lemma)
+                        && self.knowledge.is_common_knowledge(concept))
                     && self.is_long_enough(word, concept)
                     && self.knowledge.informativeness(concept) >= self.config.min_informativeness
             }

@@ -175,7 +175,6 @@ impl Searcher<'_> {
     fn is_content(&self, word: &Word<'_>) -> bool {
         !word.function_word
             && !self.lexicon.is_stop_word(&word.lemma)
-            && !self.lexicon.is_seldom_meant(&word.lemma)
             && word.lemma.chars().any(char::is_alphabetic)
             && !word.lemma.chars().any(char::is_numeric)
             && small_talk_in(&word.lower, &spoken_words(&word.lower)).share < 1.0
@@ -266,7 +265,7 @@ impl Searcher<'_> {
         self.view.degree(concept) >= self.config.min_facts
             && self.view.informativeness(concept) >= self.min_informativeness
             && !self.lexicon.is_stop_word(&key)
-            && !self.lexicon.is_seldom_meant(&key)
+            && !(self.lexicon.is_seldom_meant(&key) && self.view.is_common_knowledge(concept))
             && !self.lexicon.is_function_word(&key)
     }
 

@@ -12,6 +12,9 @@ use super::snapshot::LemmaWalk;
 use super::{ConceptId, Fact, Graph, Relation, RelationId};
 use crate::language::Lexicon;
 
+/// How the names of common sources begin: ConceptNet's datasets, and WordNet's.
+const COMMON_SOURCES: [&str; 4] = ["cn", "conceptnet", "/d/", "oewn"];
+
 /// One version of the graph. Cheap to copy. Ids are those of the worker that reads it, and are
 /// valid as long as the version.
 #[derive(Clone, Copy)]
@@ -205,6 +208,15 @@ impl<'k> View<'k> {
             Some(live) => known.saturating_add_signed(live.degree(id)),
             None => known,
         }
+    }
+
+    /// Whether nothing but ConceptNet and WordNet states facts with the concept as head: no source
+    /// of the user's own.
+    pub fn is_common_knowledge(self, head: ConceptId) -> bool {
+        self.strongest_from(head, usize::MAX).all(|fact| {
+            let source = self.source(fact.source);
+            COMMON_SOURCES.iter().any(|common| source.starts_with(common))
+        })
     }
 
     /// The informativeness of a concept, 0..=1 ([`Graph::informativeness`]). The scale stays that

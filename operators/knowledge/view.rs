@@ -13,7 +13,7 @@ use super::{ConceptId, Fact, Graph, Relation, RelationId};
 use crate::language::Lexicon;
 
 /// How the names of common sources begin: ConceptNet's datasets, and WordNet's.
-const COMMON_SOURCES: [&str; 4] = ["cn", "conceptnet", "/d/", "oewn"];
+const COMMON_SOURCES: [&str; 5] = ["cn4", "cn100k", "conceptnet", "/d/", "oewn"];
 
 /// One version of the graph. Cheap to copy. Ids are those of the worker that reads it, and are
 /// valid as long as the version.

@@ -38,7 +38,11 @@ fn graph() -> Graph {
     });
     let filler =
         (0..300).map(|at| ImportedFact::new("hubword", "RelatedTo", &format!("spoke {at}"), 1.0));
-    Graph::from_facts(told.chain(filler))
+    let common = ["reply", "question"].map(|tail| ImportedFact {
+        source: "cn4".to_owned(),
+        ..ImportedFact::new("answer", "RelatedTo", tail, 1.0)
+    });
+    Graph::from_facts(told.chain(filler).chain(common))
 }
 
 fn found(text: &str) -> (Vec<(String, Via)>, Vec<String>) {
@@ -65,6 +69,8 @@ fn slips_and_compounds_are_found_and_the_rest_is_missing() {
     // Function words are left out; spelled-out letters are not a word.
     assert_eq!(found("Romeo and Juliet!"), hit("romeo juliet", Via::Lemmas));
     assert_eq!(found("It is R-Y-E, sir.").0, []);
+    // A word that seldom means its concept is not meant by a slip either.
+    assert_eq!(found("an answerr"), (vec![], vec!["answerr".to_owned()]));
     // Another first letter makes another word, and a concept with digits is another address.
     assert_eq!(found("an imbrella").0, []);
     assert_eq!(found("地址是北京市北辰东路").0, []);

@@ -73,10 +73,10 @@ fn a_selected_fact_that_the_reply_rests_on_is_counted() {
         let source = "a".to_owned();
         ImportedFact { source, ..ImportedFact::new(head, "RelatedTo", tail, 1.0) }
     };
-    let graph = Graph::from_facts([fact("coffee", "cup"), fact("coffee", "sugar")]);
+    let graph = Graph::from_facts([fact("coffee", "cup"), fact("coffee", "bean")]);
     let log = log(&[
         ("a", "user", "Coffee, please."),
-        ("a", "system", "Which sugar, and which cup?"),
+        ("a", "system", "Which beans, and which cup?"),
         ("a", "user", "Coffee!"),
         ("a", "system", "At once."),
         ("b", "user", "Coffee?"),
@@ -97,6 +97,6 @@ fn a_selected_fact_that_the_reply_rests_on_is_counted() {
         measure(&answers, Some(&beside)).reference_facts
     };
     assert_eq!(measured(&["cup", "kettle"]), Some(0.5));
-    assert_eq!(measured(&["cup", "sugar"]), Some(1.0));
+    assert_eq!(measured(&["cup", "bean"]), Some(1.0));
     assert_eq!(measured(&[]), Some(0.0));
 }

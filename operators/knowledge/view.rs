@@ -210,10 +210,11 @@ impl<'k> View<'k> {
         }
     }
 
-    /// Whether nothing but ConceptNet and WordNet states facts with the concept as head: no source
-    /// of the user's own.
-    pub fn is_common_knowledge(self, head: ConceptId) -> bool {
-        self.strongest_from(head, usize::MAX).all(|fact| {
+    /// Whether all facts with the concept as head or tail are ConceptNet's or WordNet's: none is of
+    /// a source of the user's own.
+    pub fn is_common_knowledge(self, concept: ConceptId) -> bool {
+        let ahead = self.strongest_from(concept, usize::MAX);
+        ahead.chain(self.strongest_to(concept, usize::MAX)).all(|fact| {
             let source = self.source(fact.source);
             COMMON_SOURCES.iter().any(|common| source.starts_with(common))
         })

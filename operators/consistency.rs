@@ -17,7 +17,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use timely::dataflow::StreamVec;
 use timely::dataflow::operators::generic::operator::empty;
-use turnstream_ports::refused::{Refused, check_bound};
+use turnstream_ports::refused::Refused;
 use turnstream_schemas::{ConsistencyAnswer, Evidence, Fault, FaultKind, Score, Stage};
 
 use crate::flow::{Epoch, TurnInFlight};
@@ -60,6 +60,7 @@ pub struct ConsistencyConfig {
     pub on_failure: OnFailure,
     /// The most pieces of selected evidence that are judged, from the first; the others have no
     /// consistency. 1..=32.
+    #[schemars(range(min = 1, max = 32))]
     pub max_judged: u32,
 }
 
@@ -79,10 +80,9 @@ impl StageConfig for ConsistencyConfig {
     fn check(&self) -> Result<(), Refused> {
         if self.form == ConsistencyForm::Learned && self.table.is_none() {
             let needs = "`table` beside form = \"learned\"";
-            return Err(Refused::Together { stage: STAGE, key: "table", needs });
+            return Err(Refused { stage: STAGE, key: "table", needs });
         }
-        self.prompted.check(STAGE)?;
-        check_bound(STAGE, "max_judged", self.max_judged, 32)
+        Ok(())
     }
 
     fn prompted(&self) -> Option<&PromptedConfig> {

@@ -18,7 +18,6 @@ use serde::{Deserialize, Serialize};
 use timely::dataflow::StreamVec;
 use timely::dataflow::operators::Concat;
 use turnstream_knowledge::{Knowledge, View};
-use turnstream_ports::refused::{Refused, check_bound, check_fraction};
 use turnstream_schemas::{Demand, Fault, RevisionAnswer, Stage};
 
 use crate::flow::{Epoch, TurnInFlight};
@@ -56,14 +55,18 @@ pub struct CrossRevisionConfig {
     /// What happens to a turn on which the stage fails.
     pub on_failure: OnFailure,
     /// A maintained topic is finished if none of this number of latest utterances names it; 1..=256.
+    #[schemars(range(min = 1, max = 256))]
     pub latest_utterances: u32,
     /// An extended topic counts as a rewording of the dialogue if the dialogue holds this share of its
     /// content lemmas or more; 0..=1. At 0.6, one new word in two makes it new, one in three does not.
+    #[schemars(range(min = 0.0, max = 1.0))]
     pub reword_share: f64,
     /// How far the weight of a query or topic rises towards 1 if it meets its counterpart in a fact;
     /// 0..=1. At 0.5 it gains half of what is missing.
+    #[schemars(range(min = 0.0, max = 1.0))]
     pub meeting_lift: f64,
     /// The most concepts in each of the four lists after revision; 1..=64.
+    #[schemars(range(min = 1, max = 64))]
     pub max_per_list: u32,
 }
 
@@ -82,14 +85,6 @@ impl Default for CrossRevisionConfig {
 }
 
 impl StageConfig for CrossRevisionConfig {
-    fn check(&self) -> Result<(), Refused> {
-        self.prompted.check(STAGE)?;
-        check_bound(STAGE, "latest_utterances", self.latest_utterances, 256)?;
-        check_fraction(STAGE, "reword_share", self.reword_share)?;
-        check_fraction(STAGE, "meeting_lift", self.meeting_lift)?;
-        check_bound(STAGE, "max_per_list", self.max_per_list, 64)
-    }
-
     fn prompted(&self) -> Option<&PromptedConfig> {
         Some(&self.prompted).filter(|_| self.form == CrossRevisionForm::Prompted)
     }

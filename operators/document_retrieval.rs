@@ -19,7 +19,6 @@ use serde::{Deserialize, Serialize};
 use timely::dataflow::StreamVec;
 use timely::dataflow::operators::generic::operator::empty;
 use turnstream_ports::documents::{FoundChunk, SearchDocuments, SearchError};
-use turnstream_ports::refused::{Refused, check_bound, check_fraction};
 use turnstream_schemas::{
     DocumentPassage, Evidence, EvidenceId, Fault, FaultKind, Score, SourceName, Stage,
 };
@@ -56,12 +55,16 @@ pub struct DocumentRetrievalConfig {
     /// Which chunks are searched.
     pub within: SearchWithin,
     /// The most chunks that each way of searching gives to the fusion; 1..=1024.
+    #[schemars(range(min = 1, max = 1024))]
     pub max_found: u32,
     /// The most chunks that become evidence; 1..=1024.
+    #[schemars(range(min = 1, max = 1024))]
     pub max_passages: u32,
     /// The least score of a chunk that becomes evidence; 0..=1.
+    #[schemars(range(min = 0.0, max = 1.0))]
     pub min_score: f64,
     /// The share of words in a fused score, against meaning; 0..=1.
+    #[schemars(range(min = 0.0, max = 1.0))]
     pub word_share: f64,
 }
 
@@ -79,14 +82,7 @@ impl Default for DocumentRetrievalConfig {
     }
 }
 
-impl StageConfig for DocumentRetrievalConfig {
-    fn check(&self) -> Result<(), Refused> {
-        check_bound(STAGE, "max_found", self.max_found, 1024)?;
-        check_bound(STAGE, "max_passages", self.max_passages, 1024)?;
-        check_fraction(STAGE, "min_score", self.min_score)?;
-        check_fraction(STAGE, "word_share", self.word_share)
-    }
-}
+impl StageConfig for DocumentRetrievalConfig {}
 
 /// Runs document retrieval over a stream of turns. Returns (turns with passages among their candidates,
 /// faults).

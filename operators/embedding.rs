@@ -20,7 +20,6 @@ use timely::dataflow::StreamVec;
 use turnstream_knowledge::phrasings::NearestPhrasings;
 use turnstream_ports::model::encoder::Encoder;
 use turnstream_ports::model::{Embed, Embedding};
-use turnstream_ports::refused::{Refused, check_bound};
 use turnstream_schemas::{Fault, Stage};
 
 use crate::dialogue_vector::{LatestUtterances, embed, embedded, of_question};
@@ -39,6 +38,7 @@ pub struct EmbeddingConfig {
     /// What happens to a turn on which the stage fails.
     pub on_failure: OnFailure,
     /// How many of the latest utterances count, including the current one; 1..=64.
+    #[schemars(range(min = 1, max = 64))]
     pub utterances: u32,
     /// How the weight of earlier utterances fades.
     pub recency: Recency,
@@ -58,12 +58,7 @@ impl Default for EmbeddingConfig {
     }
 }
 
-impl StageConfig for EmbeddingConfig {
-    fn check(&self) -> Result<(), Refused> {
-        check_bound(Stage::Embedding, "utterances", self.utterances, 64)?;
-        self.recency.check(Stage::Embedding)
-    }
-}
+impl StageConfig for EmbeddingConfig {}
 
 impl EmbeddingConfig {
     /// Returns the utterances that count.

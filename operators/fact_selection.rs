@@ -26,7 +26,6 @@ use rustc_hash::FxHashMap;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use timely::dataflow::StreamVec;
-use turnstream_ports::refused::{Refused, check_bound, check_fraction};
 use turnstream_schemas::{Evidence, FactStatement, Fault, SelectionAnswer, Stage};
 
 use crate::flow::{Candidates, Epoch, TurnInFlight};
@@ -61,25 +60,34 @@ pub struct FactSelectionConfig {
     /// What happens to a turn where the stage fails.
     pub on_failure: OnFailure,
     /// The most facts selected; 1..=1024. The paper's number.
+    #[schemars(range(min = 1, max = 1024))]
     pub max_selected: u32,
     /// λ: the share of relevance against novelty; 0..=1. With 0.7 relevance dominates.
+    #[schemars(range(min = 0.0, max = 1.0))]
     pub relevance_share: f64,
     /// The least relevance of an unforeseen fact that is selected; 0..=1. Irrelevant unforeseen
     /// facts are the paper's most common error; a foreseen fact connects query and topic, and has
     /// no such bound.
+    #[schemars(range(min = 0.0, max = 1.0))]
     pub min_unforeseen_relevance: f64,
     /// The most selected facts with the same relation at the same concept; 1..=1024.
+    #[schemars(range(min = 1, max = 1024))]
     pub max_per_relation_and_concept: u32,
     /// The least likeness of words (Jaccard) at which a fact counts as a repeat of another; 0..=1.
+    #[schemars(range(min = 0.0, max = 1.0))]
     pub repeat_likeness: f64,
     /// The most passages of documents and rows of tables selected; 1..=1024.
+    #[schemars(range(min = 1, max = 1024))]
     pub max_passages_selected: u32,
     /// The least relevance of a passage or row that is selected; 0..=1.
+    #[schemars(range(min = 0.0, max = 1.0))]
     pub min_passage_relevance: f64,
     /// The least relevance at which a passage or row leads the evidence, before all facts; 0..=1.
+    #[schemars(range(min = 0.0, max = 1.0))]
     pub min_leading_passage_relevance: f64,
     /// The most unselected facts, and the most unselected passages and rows, that the record keeps;
     /// 0..=1024.
+    #[schemars(range(max = 1024))]
     pub max_unselected_in_record: u32,
 }
 
@@ -103,23 +111,6 @@ impl Default for FactSelectionConfig {
 }
 
 impl StageConfig for FactSelectionConfig {
-    fn check(&self) -> Result<(), Refused> {
-        self.prompted.check(STAGE)?;
-        check_bound(STAGE, "max_selected", self.max_selected, 1024)?;
-        check_fraction(STAGE, "relevance_share", self.relevance_share)?;
-        check_fraction(STAGE, "min_unforeseen_relevance", self.min_unforeseen_relevance)?;
-        let each = self.max_per_relation_and_concept;
-        check_bound(STAGE, "max_per_relation_and_concept", each, 1024)?;
-        check_fraction(STAGE, "repeat_likeness", self.repeat_likeness)?;
-        check_bound(STAGE, "max_passages_selected", self.max_passages_selected, 1024)?;
-        check_fraction(STAGE, "min_passage_relevance", self.min_passage_relevance)?;
-        let leading = self.min_leading_passage_relevance;
-        check_fraction(STAGE, "min_leading_passage_relevance", leading)?;
-        // 0 is allowed: the record then has only selected evidence.
-        let unselected = self.max_unselected_in_record.max(1);
-        check_bound(STAGE, "max_unselected_in_record", unselected, 1024)
-    }
-
     fn prompted(&self) -> Option<&PromptedConfig> {
         Some(&self.prompted).filter(|_| self.form == FactSelectionForm::Prompted)
     }

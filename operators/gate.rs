@@ -27,7 +27,7 @@ use turnstream_knowledge::linking::{KeptLinks, LinkingConfig, Mention, link};
 use turnstream_knowledge::search::{SearchConfig, search};
 use turnstream_knowledge::{Knowledge, View};
 use turnstream_ports::model::gate::{GateInputs, LearnedGate, NeedJudge, NeedPrompt};
-use turnstream_ports::refused::{Refused, check_fraction};
+use turnstream_ports::refused::Refused;
 use turnstream_schemas::{
     Fault, FaultKind, GateAnswer, GateDecision, ModelUsed, Score, SourceKind, Stage,
 };
@@ -97,11 +97,13 @@ pub struct GateConfig {
     /// How the prompted form asks its language model.
     pub prompted: PromptedConfig,
     /// The share of turns for which the form `random` opens; 0..=1.
+    #[schemars(range(min = 0.0, max = 1.0))]
     pub random_rate: f64,
     /// What happens to a turn on which the gate fails.
     pub on_failure: OnFailure,
     /// The gate opens if the score reaches this; 0..=1. At 0 it always opens. The encoder's scores are
     /// scaled so that 0.5 is the threshold that its card chose.
+    #[schemars(range(min = 0.0, max = 1.0))]
     pub threshold: f64,
     /// How much each feature counts.
     pub weights: GateWeights,
@@ -134,22 +136,18 @@ impl StageConfig for GateConfig {
     fn check(&self) -> Result<(), Refused> {
         let later = [("after_retrieval", self.after_retrieval), ("after_draft", self.after_draft)];
         if let Some((key, _)) = later.iter().find(|(_, is)| *is && self.form != GateForm::Learned) {
-            return Err(Refused::Together { stage: Stage::Gate, key, needs: "form = \"learned\"" });
+            return Err(Refused { stage: Stage::Gate, key, needs: "form = \"learned\"" });
         }
         if self.after_retrieval && self.after_draft {
             let needs = "gate.after_draft = false";
-            return Err(Refused::Together { stage: Stage::Gate, key: "after_retrieval", needs });
+            return Err(Refused { stage: Stage::Gate, key: "after_retrieval", needs });
         }
         let AdapterGateConfig { model, directory, .. } = &self.adapter;
         if self.form == GateForm::Adapter && (model.is_none() || directory.is_none()) {
             let needs = "gate.adapter.model and gate.adapter.directory";
-            return Err(Refused::Together { stage: Stage::Gate, key: "form", needs });
+            return Err(Refused { stage: Stage::Gate, key: "form", needs });
         }
-        self.prompted.check(Stage::Gate)?;
-        self.search.check()?;
-        self.weights.check()?;
-        check_fraction(Stage::Gate, "random_rate", self.random_rate)?;
-        check_fraction(Stage::Gate, "threshold", self.threshold)
+        Ok(())
     }
 
     fn prompted(&self) -> Option<&PromptedConfig> {
@@ -184,22 +182,6 @@ pub struct GateWeights {
     pub answered: f64,
     /// The share of the turn that is small talk; negative by default.
     pub small_talk: f64,
-}
-
-impl GateWeights {
-    /// Checks that a score can be computed: TOML has numbers that are none.
-    fn check(&self) -> Result<(), Refused> {
-        let Self { bias, question, request, new_concepts, informativeness, answered, small_talk } =
-            self;
-        let weights =
-            [bias, question, request, new_concepts, informativeness, answered, small_talk];
-        let unfit = weights.into_iter().find(|weight| !weight.is_finite());
-        let range = "finite numbers";
-        let refused = |value: &f64| {
-            Err(Refused::Range { stage: Stage::Gate, key: "weights", value: *value, range })
-        };
-        unfit.map_or(Ok(()), refused)
-    }
 }
 
 impl Default for GateWeights {

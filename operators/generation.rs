@@ -41,7 +41,6 @@ use serde::{Deserialize, Serialize};
 use timely::dataflow::StreamVec;
 use turnstream_knowledge::{Knowledge, View};
 use turnstream_ports::model::unified::Unified;
-use turnstream_ports::refused::{Refused, check_bound};
 use turnstream_schemas::{
     Action, Confidence, ConfidenceKind, Fault, FaultKind, ModelUsed, Score, Stage,
 };
@@ -106,12 +105,15 @@ pub struct GenerationConfig {
     /// Which generator of the lexical form writes.
     pub generator: Generator,
     /// The most facts that the realiser says in one response; 1..=3.
+    #[schemars(range(min = 1, max = 3))]
     pub max_facts_said: u32,
     /// The longest piece of an earlier response that the realiser repeats, in bytes of UTF-8;
     /// 1..=4096. A longer one is cut after its first sentence, or not repeated.
+    #[schemars(range(min = 1, max = 4096))]
     pub max_repeated_bytes: u32,
     /// The longest sentence of a document that the realiser quotes, in bytes of UTF-8; 1..=4096. It
     /// does not quote longer ones.
+    #[schemars(range(min = 1, max = 4096))]
     pub max_quoted_bytes: u32,
     /// How the language model of the prompted form is asked.
     pub prompted: PromptedConfig,
@@ -124,9 +126,11 @@ pub struct GenerationConfig {
 #[serde(deny_unknown_fields, default)]
 pub struct LearnedGenerationConfig {
     /// The most tokens of a response; a longer draft is not used. 1..=512.
+    #[schemars(range(min = 1, max = 512))]
     pub max_tokens: u32,
     /// How many drafts the model makes; the first that is faithful to its evidence is the response. The
     /// first draft is the most probable one, the others are sampled. 1..=16.
+    #[schemars(range(min = 1, max = 16))]
     pub drafts: u32,
     /// How long to wait for the model.
     pub call: CallConfig,
@@ -156,15 +160,6 @@ impl Default for GenerationConfig {
 }
 
 impl StageConfig for GenerationConfig {
-    fn check(&self) -> Result<(), Refused> {
-        check_bound(STAGE, "learned.max_tokens", self.learned.max_tokens, 512)?;
-        check_bound(STAGE, "learned.drafts", self.learned.drafts, 16)?;
-        self.prompted.check(STAGE)?;
-        check_bound(STAGE, "max_facts_said", self.max_facts_said, 3)?;
-        check_bound(STAGE, "max_repeated_bytes", self.max_repeated_bytes, 4096)?;
-        check_bound(STAGE, "max_quoted_bytes", self.max_quoted_bytes, 4096)
-    }
-
     fn prompted(&self) -> Option<&PromptedConfig> {
         Some(&self.prompted).filter(|_| self.form == GenerationForm::Prompted)
     }

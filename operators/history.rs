@@ -72,6 +72,7 @@ use similarity::Similarity;
 #[serde(deny_unknown_fields, default)]
 pub struct HistoryConfig {
     /// N: the most entries of one scope, up to 100,000. 0 remembers nothing.
+    #[schemars(range(max = Self::MOST_ENTRIES))]
     pub max_entries: usize,
     /// Seconds of event time after which an entry is evicted, whatever its weight; 0 keeps entries of
     /// any age. The entry just added stays. Ages are checked when an entry is added, so an idle history
@@ -79,14 +80,17 @@ pub struct HistoryConfig {
     pub max_age_seconds: u64,
     /// α of DH-RAG eq 12: the share of relevance in an entry's weight, 0..=1; the rest is
     /// recency.
+    #[schemars(range(min = 0.0, max = 1.0))]
     pub alpha: f64,
     /// β: the share of importance in an entry's weight, 0..=1; the rest is the paper's weight. An
     /// extension: users ask much later for what is specific, which relevance to the present turn cannot
     /// tell. At 0 the weight is the paper's. At any value the entries of the window stay, as far as they
     /// are half of N at most.
+    #[schemars(range(min = 0.0, max = 1.0))]
     pub importance_share: f64,
     /// Seconds of event time in which an entry's recency halves, from 1. The paper's authors
     /// keep a constant of seven days in their code.
+    #[schemars(range(min = 1))]
     pub half_life_seconds: u64,
     /// The most utterances before the current one that the dialogue history H holds.
     pub window_utterances: usize,

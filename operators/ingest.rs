@@ -74,11 +74,14 @@ pub struct TurnsConfig {
     #[schemars(range(max = 60000))]
     pub burst_ms: u64,
     /// The most bytes of an utterance, from 1; a longer one becomes a dead letter.
+    #[schemars(range(min = 1))]
     pub max_text_bytes: usize,
     /// The most bytes of an id, from 1; a longer one becomes a dead letter.
+    #[schemars(range(min = 1))]
     pub max_id_bytes: usize,
     /// The most bytes of a whole record, from 1; a longer one becomes a dead letter without being
     /// parsed.
+    #[schemars(range(min = 1))]
     pub max_record_bytes: usize,
     /// The most seconds between a turn's timestamp and the log's time; a turn beyond that becomes a
     /// dead letter, because one turn dated 2999 would take all recency from the others. Replays are
@@ -94,9 +97,11 @@ pub struct TurnsConfig {
     /// It also bounds the set of finished offsets, which a commit carries in 4 KB: from about 1,500
     /// on the set may not fit, and finished inputs then wait until the lowest input in flight has
     /// ended.
+    #[schemars(range(min = 1))]
     pub max_in_flight_per_partition: usize,
     /// The most inputs of the whole process in flight, from 1; beyond that nothing more is read, and after
     /// 0.2 seconds all partitions pause.
+    #[schemars(range(min = 1))]
     pub max_in_flight: usize,
 }
 

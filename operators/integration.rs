@@ -22,7 +22,7 @@ use serde::{Deserialize, Serialize};
 use timely::dataflow::StreamVec;
 use turnstream_ports::model::encoder::Encoder;
 use turnstream_ports::model::{Embed, Embedding};
-use turnstream_ports::refused::{Refused, check_bound, check_fraction};
+use turnstream_ports::refused::Refused;
 use turnstream_schemas::{Evidence, Fault, FaultKind, HistoryEntry, Passage, Score, Stage};
 
 use crate::attention::{Attention, Compared};
@@ -62,13 +62,16 @@ pub struct IntegrationConfig {
     pub weights: Option<PathBuf>,
     /// The divisor of the likeness of query and text, 0..=1, before the softmax; 0.01..=10. The smaller it
     /// is, the more attention goes to the texts most like the query. Trained weights bring their own.
+    #[schemars(range(min = 0.01, max = 10.0))]
     pub temperature: f64,
     /// The share of vectors in that likeness, where there are any, 0..=1; words have the rest. Trained
     /// weights bring their own.
+    #[schemars(range(min = 0.0, max = 1.0))]
     pub meaning_share: f64,
     /// Tokens that the weighed texts may have together, 1..=1,000,000, by an estimate: one for every
     /// Chinese character, one for every four bytes of other text. Texts with the least attention are left
     /// out first.
+    #[schemars(range(min = 1, max = 1_000_000))]
     pub max_tokens: u32,
     /// Whether to ask an encoder that does not answer at once for the vectors. By default only one that takes
     /// microseconds is used, and texts are weighed by words where there is none.
@@ -96,15 +99,9 @@ impl StageConfig for IntegrationConfig {
     fn check(&self) -> Result<(), Refused> {
         if self.form == IntegrationForm::Learned && self.weights.is_none() {
             let needs = "`weights` beside form = \"learned\"";
-            return Err(Refused::Together { stage: STAGE, key: "weights", needs });
+            return Err(Refused { stage: STAGE, key: "weights", needs });
         }
-        if !(0.01..=10.0).contains(&self.temperature) {
-            let (key, value) = ("temperature", self.temperature);
-            let range = "a number from 0.01 to 10";
-            return Err(Refused::Range { stage: STAGE, key, value, range });
-        }
-        check_fraction(STAGE, "meaning_share", self.meaning_share)?;
-        check_bound(STAGE, "max_tokens", self.max_tokens, 1_000_000)
+        Ok(())
     }
 }
 

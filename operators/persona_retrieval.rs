@@ -27,7 +27,6 @@ use timely::dataflow::StreamVec;
 use turnstream_knowledge::terms::terms;
 use turnstream_ports::model::encoder::Encoder;
 use turnstream_ports::model::{Embed, Embedding};
-use turnstream_ports::refused::{Refused, check_bound, check_fraction};
 use turnstream_schemas::{
     Evidence, EvidenceId, Fault, FaultKind, PersonaSentence, Score, SourceName, Speaker, Stage,
 };
@@ -56,23 +55,31 @@ pub struct PersonaRetrievalConfig {
     pub on_failure: OnFailure,
     /// How many sentences of a persona are searched, from the first on; 1..=1024. Further ones are
     /// passed over, and counted in the metrics.
+    #[schemars(range(min = 1, max = 1024))]
     pub max_persona_sentences: u32,
     /// The longest sentence that is searched, in bytes of UTF-8; 1..=65536. Longer ones are passed
     /// over, and counted in the metrics. They are not cut, because a cut sentence may say the
     /// opposite.
+    #[schemars(range(min = 1, max = 65_536))]
     pub max_sentence_bytes: u32,
     /// The most sentences that each way of searching gives to the fusion; 1..=1024.
+    #[schemars(range(min = 1, max = 1024))]
     pub max_found: u32,
     /// The most sentences that become evidence; 1..=1024.
+    #[schemars(range(min = 1, max = 1024))]
     pub max_sentences: u32,
     /// The least score of a sentence that becomes evidence; 0..=1.
+    #[schemars(range(min = 0.0, max = 1.0))]
     pub min_score: f64,
     /// The share of words in a fused score, against meaning; 0..=1.
+    #[schemars(range(min = 0.0, max = 1.0))]
     pub word_share: f64,
     /// The share of the dialogue as a whole in a score by meaning, against the current utterance; 0..=1.
+    #[schemars(range(min = 0.0, max = 1.0))]
     pub dialogue_share: f64,
     /// PK-ICR's threshold, for a source that depends on others: the least score of a sentence joined
     /// with the utterance, against the evidence that those gave; 0..=1.
+    #[schemars(range(min = 0.0, max = 1.0))]
     pub min_pair_score: f64,
     /// How long to wait for the encoder if it is not called in place.
     pub call: CallConfig,
@@ -96,18 +103,7 @@ impl Default for PersonaRetrievalConfig {
     }
 }
 
-impl StageConfig for PersonaRetrievalConfig {
-    fn check(&self) -> Result<(), Refused> {
-        check_bound(STAGE, "max_persona_sentences", self.max_persona_sentences, 1024)?;
-        check_bound(STAGE, "max_sentence_bytes", self.max_sentence_bytes, 65_536)?;
-        check_bound(STAGE, "max_found", self.max_found, 1024)?;
-        check_bound(STAGE, "max_sentences", self.max_sentences, 1024)?;
-        check_fraction(STAGE, "min_score", self.min_score)?;
-        check_fraction(STAGE, "word_share", self.word_share)?;
-        check_fraction(STAGE, "dialogue_share", self.dialogue_share)?;
-        check_fraction(STAGE, "min_pair_score", self.min_pair_score)
-    }
-}
+impl StageConfig for PersonaRetrievalConfig {}
 
 /// Runs persona retrieval over a stream of turns. Returns (turns with sentences among their candidates,
 /// faults).

@@ -14,7 +14,6 @@ use serde::{Deserialize, Serialize};
 use turnstream_ports::model::{
     Generate, GenerateRequest, Generated, LanguageModels, Listener, Origin, Step as AskedFor,
 };
-use turnstream_ports::refused::{Refused, check_bound};
 use turnstream_schemas::{Confidence, Fault, FaultKind, ModelUsed, Stage};
 
 use crate::flow::{InFlight, TurnContext};
@@ -59,8 +58,10 @@ pub struct PromptedConfig {
     pub think: Think,
     /// The most tokens of an answer; from 1.
     #[schemars(range(min = 1))]
+    #[schemars(range(min = 1))]
     pub max_tokens: u32,
     /// The sampling temperature, from 0 (always the likeliest token) to 2.
+    #[schemars(range(min = 0.0, max = 2.0))]
     #[schemars(range(min = 0.0, max = 2.0))]
     pub temperature: f32,
     /// The seed of the sampling.
@@ -80,22 +81,6 @@ impl Default for PromptedConfig {
             seed: 0,
             call: CallConfig::default(),
         }
-    }
-}
-
-impl PromptedConfig {
-    /// Checks the ranges.
-    ///
-    /// # Errors
-    /// [`Refused`] names the first key that is out of range.
-    pub fn check(&self, stage: Stage) -> Result<(), Refused> {
-        check_bound(stage, "prompted.max_tokens", self.max_tokens, u32::MAX)?;
-        let value = f64::from(self.temperature);
-        if (0.0..=2.0).contains(&value) {
-            return Ok(());
-        }
-        let (key, range) = ("prompted.temperature", "a number from 0 to 2");
-        Err(Refused::Range { stage, key, value, range })
     }
 }
 

@@ -20,7 +20,6 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use timely::dataflow::StreamVec;
 use turnstream_knowledge::{ConceptId, Fact, Knowledge, RelationKind, View};
-use turnstream_ports::refused::{Refused, check_bound, check_fraction};
 use turnstream_schemas::{
     ExplicitQuery, Fault, ImplicitQuery, Queries, QueriesAnswer, Score, Stage,
 };
@@ -64,22 +63,29 @@ pub struct QueryProductionConfig {
     /// What happens to a turn on which the stage fails.
     pub on_failure: OnFailure,
     /// The most explicit queries; 1..=64.
+    #[schemars(range(min = 1, max = 64))]
     pub max_explicit: u32,
     /// The most implicit queries; 0..=64.
+    #[schemars(range(max = 64))]
     pub max_implicit: u32,
     /// How many explicit concepts must point to an implicit one; 1..=16. The default is 2, because at 1
     /// every association would become a query.
+    #[schemars(range(min = 1, max = 16))]
     pub min_pointers: u32,
     /// How many of the strongest facts of each explicit concept are followed, in each direction;
     /// 1..=4096.
+    #[schemars(range(min = 1, max = 4096))]
     pub max_facts_per_concept: u32,
     /// The least informativeness of an implicit query; 0..=1. 0.25 keeps out the largest hubs, to
     /// which everything points.
+    #[schemars(range(min = 0.0, max = 1.0))]
     pub min_informativeness: f64,
     /// The least weight of an implicit query; 0..=1. Two ordinary assertions from the current turn
     /// give about 0.5; 0.2 keeps out what was named too long ago.
+    #[schemars(range(min = 0.0, max = 1.0))]
     pub min_implicit_weight: f64,
     /// The longest implicit query in words; 1..=16. Longer concepts are whole sentences.
+    #[schemars(range(min = 1, max = 16))]
     pub max_words: u32,
     /// How the graph is searched by meaning if the dialogue names no concept.
     pub by_meaning: ByMeaningConfig,
@@ -107,19 +113,6 @@ impl Default for QueryProductionConfig {
 }
 
 impl StageConfig for QueryProductionConfig {
-    fn check(&self) -> Result<(), Refused> {
-        self.prompted.check(STAGE)?;
-        check_bound(STAGE, "max_explicit", self.max_explicit, 64)?;
-        check_bound(STAGE, "max_implicit", self.max_implicit.saturating_add(1), 65)?;
-        check_bound(STAGE, "min_pointers", self.min_pointers, 16)?;
-        check_bound(STAGE, "max_facts_per_concept", self.max_facts_per_concept, 4096)?;
-        check_fraction(STAGE, "min_informativeness", self.min_informativeness)?;
-        check_fraction(STAGE, "min_implicit_weight", self.min_implicit_weight)?;
-        check_bound(STAGE, "max_words", self.max_words, 16)?;
-        self.by_meaning.check(STAGE)?;
-        self.recency.check(STAGE)
-    }
-
     fn prompted(&self) -> Option<&PromptedConfig> {
         Some(&self.prompted).filter(|_| self.form == QueryProductionForm::Prompted)
     }

@@ -21,7 +21,6 @@ use turnstream_ports::model::Score as Scorer;
 use turnstream_ports::model::unified::{
     Task, Unified, UnifiedAnswer, UnifiedRequest, evidence_text,
 };
-use turnstream_ports::refused::{Refused, check_bound};
 use turnstream_schemas::{Evidence, Fault, FaultKind, RelevanceAnswer, Score, SourceKind, Stage};
 
 use crate::flow::{Candidates, Epoch, TurnInFlight};
@@ -63,9 +62,11 @@ pub struct RelevanceConfig {
     pub on_failure: OnFailure,
     /// The most pieces of evidence that are judged, those that retrieval scored highest; the others
     /// are left out. 1..=32.
+    #[schemars(range(min = 1, max = 32))]
     pub max_judged: u32,
     /// The slope that calibrates the encoder's score s, 0 to 1: relevance is σ(slope · ln(s ÷ (1 − s)) +
     /// offset). Above 0.
+    #[schemars(extend("exclusiveMinimum" = 0.0))]
     pub calibration_slope: f64,
     /// The offset in that calibration.
     pub calibration_offset: f64,
@@ -88,21 +89,6 @@ impl Default for RelevanceConfig {
 }
 
 impl StageConfig for RelevanceConfig {
-    fn check(&self) -> Result<(), Refused> {
-        self.prompted.check(STAGE)?;
-        check_bound(STAGE, "max_judged", self.max_judged, 32)?;
-        for (key, value, fits) in [
-            ("calibration_slope", self.calibration_slope, self.calibration_slope > 0.0),
-            ("calibration_offset", self.calibration_offset, true),
-        ] {
-            if !(fits && value.is_finite()) {
-                let range = "a finite number, the slope above 0";
-                return Err(Refused::Range { stage: STAGE, key, value, range });
-            }
-        }
-        Ok(())
-    }
-
     fn prompted(&self) -> Option<&PromptedConfig> {
         Some(&self.prompted).filter(|_| self.form == RelevanceForm::Prompted)
     }

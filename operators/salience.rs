@@ -11,7 +11,6 @@ use serde::{Deserialize, Serialize};
 use turnstream_knowledge::language::{Lexicon, has_han};
 use turnstream_knowledge::linking::Mention;
 use turnstream_knowledge::{ConceptId, View};
-use turnstream_ports::refused::{Refused, check_fraction};
 use turnstream_schemas::{Speaker, Stage};
 
 use crate::flow::{TurnContext, Utterance};
@@ -22,9 +21,11 @@ use crate::flow::{TurnContext, Utterance};
 pub struct Recency {
     /// Factor per utterance back from the current one; 0..=1. At 0.8, a concept's weight halves in about
     /// three utterances: one exchange and a half.
+    #[schemars(range(min = 0.0, max = 1.0))]
     pub per_utterance: f64,
     /// Factor for the system's utterances; 0..=1. Below 1 the user leads, and topics that responses
     /// brought up do not reinforce themselves.
+    #[schemars(range(min = 0.0, max = 1.0))]
     pub system: f64,
 }
 
@@ -35,15 +36,6 @@ impl Default for Recency {
 }
 
 impl Recency {
-    /// Checks the ranges.
-    ///
-    /// # Errors
-    /// [`Refused`], naming the key.
-    pub fn check(&self, stage: Stage) -> Result<(), Refused> {
-        check_fraction(stage, "recency.per_utterance", self.per_utterance)?;
-        check_fraction(stage, "recency.system", self.system)
-    }
-
     /// Returns the weight of an utterance of the dialogue, 0..=1; 1 for the current user turn.
     pub fn of(&self, dialogue: &[Utterance], utterance: usize) -> f64 {
         let Some(said) = dialogue.get(utterance) else { return 0.0 };

@@ -25,7 +25,6 @@ use timely::dataflow::StreamVec;
 use timely::dataflow::operators::generic::operator::empty;
 use timely::dataflow::operators::vec::Branch;
 use timely::dataflow::operators::{Concat, Concatenate, ConnectLoop, Feedback};
-use turnstream_ports::refused::{Refused, check_bound, check_fraction};
 use turnstream_schemas::{
     Evidence, EvidenceId, Fault, RefinementRound, Score, ScoredEvidence, Stage,
 };
@@ -49,11 +48,14 @@ const MOST_STEPS: u32 = 5;
 pub struct SelfRefinementConfig {
     /// The most rounds, 0..=5; 0 switches the stage off. Each round asks the models of generation
     /// and consistency once more. More than 0 needs `consistency.form`.
+    #[schemars(range(max = MOST_STEPS))]
     pub steps: u32,
     /// α: the most pieces of evidence that a round drops, those with the lowest scores; 1..=32.
+    #[schemars(range(min = 1, max = 32))]
     pub replaced: u32,
     /// The least score at which a piece of evidence is never dropped, 0..=1. With 1, as in the
     /// paper, every piece that is not perfect may be dropped.
+    #[schemars(range(min = 0.0, max = 1.0))]
     pub good_enough: f64,
     /// What happens to a turn where the stage fails; `degrade`: the draft is the response.
     pub on_failure: OnFailure,
@@ -65,21 +67,7 @@ impl Default for SelfRefinementConfig {
     }
 }
 
-impl StageConfig for SelfRefinementConfig {
-    fn check(&self) -> Result<(), Refused> {
-        if self.steps > MOST_STEPS {
-            let (key, value) = ("steps", f64::from(self.steps));
-            return Err(Refused::Range {
-                stage: STAGE,
-                key,
-                value,
-                range: "a whole number from 0 to 5",
-            });
-        }
-        check_bound(STAGE, "replaced", self.replaced, 32)?;
-        check_fraction(STAGE, "good_enough", self.good_enough)
-    }
-}
+impl StageConfig for SelfRefinementConfig {}
 
 /// The configuration of the stage, and of the stages that make a response anew.
 #[derive(Clone, Debug, Default)]

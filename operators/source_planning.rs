@@ -24,7 +24,6 @@ use timely::dataflow::StreamVec;
 use turnstream_knowledge::Knowledge;
 use turnstream_knowledge::terms::terms;
 use turnstream_ports::model::unified::{Task, Unified, UnifiedAnswer, UnifiedRequest};
-use turnstream_ports::refused::Refused;
 use turnstream_schemas::{Fault, FaultKind, Plan, PlanAnswer, SourceKind, Stage};
 
 use crate::asked_facts::asks_for_facts;
@@ -81,10 +80,6 @@ impl Default for SourcePlanningConfig {
 }
 
 impl StageConfig for SourcePlanningConfig {
-    fn check(&self) -> Result<(), Refused> {
-        self.prompted.check(STAGE)
-    }
-
     fn prompted(&self) -> Option<&PromptedConfig> {
         Some(&self.prompted).filter(|_| self.form == SourcePlanningForm::Prompted)
     }

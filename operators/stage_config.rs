@@ -6,11 +6,13 @@ use crate::prompted::PromptedConfig;
 
 /// A stage's section of the configuration.
 pub trait StageConfig {
-    /// Checks the ranges, and the keys that need others.
+    /// Checks the keys that need others. The schema of a section has the range of each number.
     ///
     /// # Errors
     /// [`Refused`], naming the key.
-    fn check(&self) -> Result<(), Refused>;
+    fn check(&self) -> Result<(), Refused> {
+        Ok(())
+    }
 
     /// Returns how the stage asks a language model; `None` unless its form is `prompted`.
     fn prompted(&self) -> Option<&PromptedConfig> {

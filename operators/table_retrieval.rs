@@ -15,7 +15,6 @@ use std::sync::Arc;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use timely::dataflow::StreamVec;
-use turnstream_ports::refused::{Refused, check_bound, check_fraction};
 use turnstream_schemas::{
     CellsAsked, Evidence, EvidenceId, Fault, Score, SourceName, Stage, TableRow,
 };
@@ -39,13 +38,17 @@ pub struct TableRetrievalConfig {
     /// What happens to a turn on which the stage fails.
     pub on_failure: OnFailure,
     /// The most rows that become evidence; 1..=1024.
+    #[schemars(range(min = 1, max = 1024))]
     pub max_rows: u32,
     /// The least likeness of a row that becomes evidence; 0..=1.
+    #[schemars(range(min = 0.0, max = 1.0))]
     pub min_score: f64,
     /// The share of words in a row's likeness, against meaning; 0..=1.
+    #[schemars(range(min = 0.0, max = 1.0))]
     pub word_share: f64,
     /// The most rows of a table that is also searched by meaning; 0..=100000. The reader turns each
     /// row into a vector when the process starts, some forty milliseconds a row.
+    #[schemars(range(max = 100_000))]
     pub max_encoded_rows: u32,
 }
 
@@ -61,15 +64,7 @@ impl Default for TableRetrievalConfig {
     }
 }
 
-impl StageConfig for TableRetrievalConfig {
-    fn check(&self) -> Result<(), Refused> {
-        check_bound(STAGE, "max_rows", self.max_rows, 1024)?;
-        check_fraction(STAGE, "min_score", self.min_score)?;
-        check_fraction(STAGE, "word_share", self.word_share)?;
-        // 0 is allowed: no table is then searched by meaning.
-        check_bound(STAGE, "max_encoded_rows", self.max_encoded_rows.max(1), 100_000)
-    }
-}
+impl StageConfig for TableRetrievalConfig {}
 
 /// Runs table retrieval over a stream of turns. Returns (turns with rows among their candidates,
 /// faults).

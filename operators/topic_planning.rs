@@ -16,7 +16,6 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use timely::dataflow::StreamVec;
 use turnstream_knowledge::{ConceptId, Knowledge, View};
-use turnstream_ports::refused::{Refused, check_bound, check_fraction};
 use turnstream_schemas::{Fault, Score, Stage, Topic, Topics, TopicsAnswer};
 
 use crate::flow::{Epoch, TurnInFlight};
@@ -55,21 +54,28 @@ pub struct TopicPlanningConfig {
     /// What happens to a turn on which the stage fails.
     pub on_failure: OnFailure,
     /// The most maintained topics; 1..=64.
+    #[schemars(range(min = 1, max = 64))]
     pub max_maintained: u32,
     /// The most extended topics; 1..=64.
+    #[schemars(range(min = 1, max = 64))]
     pub max_extended: u32,
     /// One of this number of latest utterances must name a maintained topic; 1..=256. Four are the
     /// current turn, the response it follows, and one exchange before.
+    #[schemars(range(min = 1, max = 256))]
     pub latest_utterances: u32,
     /// How many of the strongest facts of each maintained topic are followed, in each direction;
     /// 1..=4096.
+    #[schemars(range(min = 1, max = 4096))]
     pub max_facts_per_concept: u32,
     /// The least informativeness of an extended topic; 0..=1. 0.25 keeps out the largest hubs.
+    #[schemars(range(min = 0.0, max = 1.0))]
     pub min_informativeness: f64,
     /// An extended topic counts as a rewording of the dialogue, and is left out, if the dialogue holds
     /// this share of its content lemmas or more; 0..=1. At 1, the dialogue must hold all of them.
+    #[schemars(range(min = 0.0, max = 1.0))]
     pub reword_share: f64,
     /// The longest extended topic in words; 1..=16. Longer concepts are whole sentences.
+    #[schemars(range(min = 1, max = 16))]
     pub max_words: u32,
     /// How the weight of earlier utterances fades.
     pub recency: Recency,
@@ -94,18 +100,6 @@ impl Default for TopicPlanningConfig {
 }
 
 impl StageConfig for TopicPlanningConfig {
-    fn check(&self) -> Result<(), Refused> {
-        self.prompted.check(STAGE)?;
-        check_bound(STAGE, "max_maintained", self.max_maintained, 64)?;
-        check_bound(STAGE, "max_extended", self.max_extended, 64)?;
-        check_bound(STAGE, "latest_utterances", self.latest_utterances, 256)?;
-        check_bound(STAGE, "max_facts_per_concept", self.max_facts_per_concept, 4096)?;
-        check_fraction(STAGE, "min_informativeness", self.min_informativeness)?;
-        check_fraction(STAGE, "reword_share", self.reword_share)?;
-        check_bound(STAGE, "max_words", self.max_words, 16)?;
-        self.recency.check(STAGE)
-    }
-
     fn prompted(&self) -> Option<&PromptedConfig> {
         Some(&self.prompted).filter(|_| self.form == TopicPlanningForm::Prompted)
     }

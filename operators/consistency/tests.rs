@@ -100,7 +100,4 @@ fn no_model_is_asked_when_off_or_with_nothing_to_judge() {
         assert!(found.iter().all(Option::is_none));
         assert!(!degraded.contains(&Stage::Consistency), "{degraded:?}");
     }
-    let wrong = ConsistencyConfig { max_judged: 33, ..Default::default() };
-    let refused = wrong.check().unwrap_err().to_string();
-    assert!(refused.contains("max_judged"), "{refused}");
 }

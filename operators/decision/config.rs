@@ -2,7 +2,7 @@
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use turnstream_ports::refused::{Refused, check_bound, check_fraction};
+use turnstream_ports::refused::Refused;
 
 use super::{DecisionTexts, STAGE};
 use crate::prompted::PromptedConfig;
@@ -39,16 +39,21 @@ pub struct DecisionConfig {
     /// The least share of answers that must be right, 0..=1: the response answers where at least
     /// this share of the answers with such a score was right on development data. The higher, the
     /// fewer answers.
+    #[schemars(range(min = 0.0, max = 1.0))]
     pub min_precision: f64,
     /// The least relevance of a passage or row that the lexical form answers from; 0..=1.
+    #[schemars(range(min = 0.0, max = 1.0))]
     pub min_relevance: f64,
     /// The most passages and rows that the reader reads, the most relevant ones; 1..=64. Each takes
     /// some thirty milliseconds of one core. Twice as many are read for each of several questions.
+    #[schemars(range(min = 1, max = 64))]
     pub max_read: u32,
     /// The most sentences of an answer; 1..=8.
+    #[schemars(range(min = 1, max = 8))]
     pub max_sentences: u32,
     /// The least cosine of a turn and a phrasing that leads to an action at which the response
     /// takes that action; 0..=1.
+    #[schemars(range(min = 0.0, max = 1.0))]
     pub min_taught_likeness: f64,
     /// When a conversation is handed over to a person.
     pub hand_off: HandOffConfig,
@@ -71,6 +76,7 @@ pub struct HandOffConfig {
     pub safety: bool,
     /// The number of turns in a row for which nothing was found, after which to hand over; 0 for
     /// never, at most 64.
+    #[schemars(range(max = 64))]
     pub nothing_found_turns: u32,
 }
 
@@ -101,19 +107,6 @@ impl Default for DecisionConfig {
 
 impl StageConfig for DecisionConfig {
     fn check(&self) -> Result<(), Refused> {
-        self.prompted.check(STAGE)?;
-        check_fraction(STAGE, "min_precision", self.min_precision)?;
-        check_fraction(STAGE, "min_relevance", self.min_relevance)?;
-        check_bound(STAGE, "max_read", self.max_read, 64)?;
-        check_bound(STAGE, "max_sentences", self.max_sentences, 8)?;
-        // 0 is allowed: the conversation is then never handed over for it.
-        check_bound(
-            STAGE,
-            "hand_off.nothing_found_turns",
-            self.hand_off.nothing_found_turns.max(1),
-            64,
-        )?;
-        check_fraction(STAGE, "min_taught_likeness", self.min_taught_likeness)?;
         self.texts.check()
     }
 

@@ -138,7 +138,7 @@ impl DecisionTexts {
             ("texts.zh.no_row", &zh.no_row, ROW, "`{row}` in the text"),
         ] {
             if !text.contains(placeholder) {
-                return Err(Refused::Together { stage: Stage::Decision, key, needs });
+                return Err(Refused { stage: Stage::Decision, key, needs });
             }
         }
         Ok(())

@@ -20,10 +20,13 @@ use super::likeness::Signature;
 #[serde(deny_unknown_fields, default)]
 pub struct ChainsConfig {
     /// Entries of one chain at most, from 1.
+    #[schemars(range(min = 1))]
     pub max_entries: u32,
     /// Least likeness to a chain's last entry at which an entry extends the chain, 0..=1.
+    #[schemars(range(min = 0.0, max = 1.0))]
     pub min_likeness: f64,
     /// Chains that an entry may extend at most, those extended last; from 1.
+    #[schemars(range(min = 1))]
     pub max_open: u32,
 }
 

@@ -26,13 +26,17 @@ use super::likeness::{Centroid, Signature};
 pub struct ClustersConfig {
     /// Categories of one scope at most, from 1; beyond it the two that are most alike become one.
     /// The paper's prototype has ten.
+    #[schemars(range(min = 1))]
     pub max_categories: u32,
     /// Groups of one scope at most, from 1; beyond it an entry joins the group that it is most like,
     /// even below `group_likeness`.
+    #[schemars(range(min = 1))]
     pub max_groups: u32,
     /// Least likeness to a category at which a new group joins it, 0..=1.
+    #[schemars(range(min = 0.0, max = 1.0))]
     pub category_likeness: f64,
     /// Least likeness to a group at which an entry joins it, 0..=1.
+    #[schemars(range(min = 0.0, max = 1.0))]
     pub group_likeness: f64,
 }
 

@@ -17,7 +17,6 @@ use timely::dataflow::StreamVec;
 use timely::dataflow::operators::Concat;
 use timely::dataflow::operators::vec::{Branch, Map};
 use turnstream_ports::model::{Embed, Embedding};
-use turnstream_ports::refused::{Refused, check_bound};
 use turnstream_schemas::{Fault, FaultKind, GroupSummary, ModelUsed, RequestId, Stage};
 
 use super::likeness::Vector;
@@ -72,8 +71,10 @@ pub struct SummariesConfig {
     pub form: SummariesForm,
     /// Entries that a group needs before the model summarises it, from 1. The model writes a new summary
     /// when their number has doubled or halved.
+    #[schemars(range(min = 1))]
     pub min_entries: u32,
     /// Entries that the model is shown at most, from 1: the most central one, and the latest.
+    #[schemars(range(min = 1, max = 1024))]
     pub max_shown: u32,
     /// How the language model is asked.
     pub prompted: PromptedConfig,
@@ -87,12 +88,6 @@ impl Default for SummariesConfig {
 }
 
 impl StageConfig for SummariesConfig {
-    fn check(&self) -> Result<(), Refused> {
-        check_bound(STAGE, "min_entries", self.min_entries, u32::MAX)?;
-        check_bound(STAGE, "max_shown", self.max_shown, 1_024)?;
-        self.prompted.check(STAGE)
-    }
-
     fn prompted(&self) -> Option<&PromptedConfig> {
         Some(&self.prompted).filter(|_| self.form == SummariesForm::Prompted)
     }

@@ -41,18 +41,24 @@ pub struct RecallConfig {
     /// Entries recalled at most from before the window.
     pub max_entries: usize,
     /// Relevance below which an entry from before the window is not recalled, 0..=1.
+    #[schemars(range(min = 0.0, max = 1.0))]
     pub min_relevance: f64,
     /// Categories that hierarchical matching descends into at most, from 1.
+    #[schemars(range(min = 1))]
     pub max_categories: u32,
     /// Groups that it descends into at most, of all those categories, from 1.
+    #[schemars(range(min = 1))]
     pub max_groups: u32,
     /// Chains of thought that are followed at most, from 1.
+    #[schemars(range(min = 1))]
     pub max_chains: u32,
     /// The weight in an entry's score of each neighbour's relevance, 0..=1, beside its own, which has
     /// weight 1. The neighbours are the entries before and after it in its chain.
+    #[schemars(range(min = 0.0, max = 1.0))]
     pub neighbour_weight: f64,
     /// The share of vectors in an entry's relevance, where an encoder is configured, 0..=1; words have
     /// the rest.
+    #[schemars(range(min = 0.0, max = 1.0))]
     pub meaning_share: f64,
 }
 

@@ -45,9 +45,11 @@ pub struct Mention {
 pub struct LinkingConfig {
     /// Longest mention, in words, 1..=5. Adjacent single Chinese characters count as one word: a name
     /// that the dictionary does not know is cut into them.
+    #[schemars(range(min = 1, max = 5))]
     pub max_words: u8,
     /// Least informativeness of a concept that a single word names, 0..=1. A less informative one is a
     /// hub that says nothing.
+    #[schemars(range(min = 0.0, max = 1.0))]
     pub min_informativeness: f32,
     /// A phrase that begins or ends with a function word ("at home") counts as a concept only
     /// where the graph has at least this many facts about it. A particle that ends a verb
@@ -57,6 +59,7 @@ pub struct LinkingConfig {
     /// this many facts about it: most are grammar or a piece of a name.
     pub min_character_facts: u32,
     /// Most mentions per call. Those of the latest utterances are kept, the others left out.
+    #[schemars(range(min = 1))]
     pub max_mentions: usize,
 }
 

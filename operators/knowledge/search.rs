@@ -7,7 +7,6 @@
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use turnstream_ports::refused::{Refused, check_bound, check_fraction};
 use turnstream_schemas::{Span, Stage, Via};
 
 use crate::language::{Lexicon, Word};
@@ -23,21 +22,28 @@ pub struct SearchConfig {
     pub enabled: bool,
     /// Least likeness of a similarly spelt concept: Dice's coefficient over character n-grams; above
     /// 0, up to 1.
+    #[schemars(extend("exclusiveMinimum" = 0.0), range(max = 1.0))]
     pub min_similarity: f64,
     /// Shortest word that is compared by n-grams, in characters; 1..=20. Most short words resemble
     /// others by chance. A language without spaces needs half as many.
+    #[schemars(range(min = 1, max = 20))]
     pub min_characters: u32,
     /// Least number of facts of a concept that the search may find; 1..=1024. In a large graph a
     /// concept with fewer facts is often a typing error itself.
+    #[schemars(range(min = 1, max = 1024))]
     pub min_facts: u32,
     /// Most words or phrases to search for in an utterance, from the first; 1..=64.
+    #[schemars(range(min = 1, max = 64))]
     pub max_phrases: u32,
     /// Most concepts found for an utterance; 1..=64.
+    #[schemars(range(min = 1, max = 64))]
     pub max_concepts: u32,
     /// Most entries of the n-gram index to read for a word; 1..=1048576.
+    #[schemars(range(min = 1, max = 1_048_576))]
     pub max_postings: u32,
     /// Most missing words to report for a turn, from the first; 0..=64. With 0, responses record no
     /// words of the user that the graph does not know.
+    #[schemars(range(max = 64))]
     pub max_missing: u32,
 }
 
@@ -53,27 +59,6 @@ impl Default for SearchConfig {
             max_postings: 16_384,
             max_missing: 8,
         }
-    }
-}
-
-impl SearchConfig {
-    /// Checks the ranges.
-    ///
-    /// # Errors
-    /// [`Refused`] names the first key that is out of range.
-    pub fn check(&self) -> Result<(), Refused> {
-        const STAGE: Stage = Stage::Gate;
-        check_fraction(STAGE, "search.min_similarity", self.min_similarity)?;
-        if self.min_similarity <= 0.0 {
-            let (key, value) = ("search.min_similarity", self.min_similarity);
-            return Err(Refused::Range { stage: STAGE, key, value, range: "a number above 0" });
-        }
-        check_bound(STAGE, "search.min_characters", self.min_characters, 20)?;
-        check_bound(STAGE, "search.min_facts", self.min_facts, 1024)?;
-        check_bound(STAGE, "search.max_phrases", self.max_phrases, 64)?;
-        check_bound(STAGE, "search.max_concepts", self.max_concepts, 64)?;
-        check_bound(STAGE, "search.max_postings", self.max_postings, 1 << 20)?;
-        check_bound(STAGE, "search.max_missing", self.max_missing.saturating_add(1), 65)
     }
 }
 

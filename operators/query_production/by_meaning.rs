@@ -11,7 +11,6 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use turnstream_knowledge::small_talk::{small_talk_in, spoken_words};
 use turnstream_knowledge::{ConceptId, Fact, View};
-use turnstream_ports::refused::{Refused, check_bound, check_fraction};
 use turnstream_schemas::{ImplicitQuery, Score, Stage};
 
 use super::QueryProductionConfig;
@@ -26,27 +25,22 @@ pub struct ByMeaningConfig {
     /// Whether to search by meaning.
     pub enabled: bool,
     /// Least cosine of a fact and the dialogue; 0..=1.
+    #[schemars(range(min = 0.0, max = 1.0))]
     pub min_similarity: f64,
     /// How many of the nearest facts give queries; 1..=1024. Their concepts become implicit queries,
     /// `max_implicit` at most.
+    #[schemars(range(min = 1, max = 1024))]
     pub max_facts: u32,
     /// Most facts that are searched; 1..=100000000. In a larger graph, only the strongest facts of each
     /// concept are searched, as many of each as fit. The search takes some 26 ms over the shipped
     /// knowledge (300000 facts), and only for a turn that names no concept.
+    #[schemars(range(min = 1, max = 100_000_000))]
     pub max_searched_facts: u32,
 }
 
 impl Default for ByMeaningConfig {
     fn default() -> Self {
         Self { enabled: true, min_similarity: 0.6, max_facts: 8, max_searched_facts: 500_000 }
-    }
-}
-
-impl ByMeaningConfig {
-    pub(super) fn check(&self, stage: Stage) -> Result<(), Refused> {
-        check_fraction(stage, "by_meaning.min_similarity", self.min_similarity)?;
-        check_bound(stage, "by_meaning.max_facts", self.max_facts, 1024)?;
-        check_bound(stage, "by_meaning.max_searched_facts", self.max_searched_facts, 100_000_000)
     }
 }
 

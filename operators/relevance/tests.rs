@@ -138,11 +138,4 @@ fn everything_stays_when_off_or_with_nothing_to_judge() {
             asking(means, |_| panic!("nobody is asked"))
         });
     assert!(found.is_empty() && degraded.is_empty());
-    for (wrong, key) in [
-        (RelevanceConfig { max_judged: 0, ..Default::default() }, "max_judged"),
-        (RelevanceConfig { calibration_slope: 0.0, ..Default::default() }, "calibration_slope"),
-    ] {
-        let refused = wrong.check().unwrap_err().to_string();
-        assert!(refused.contains(key), "{refused}");
-    }
 }

@@ -27,12 +27,15 @@ use crate::flow::{Epoch, InFlight};
 #[serde(deny_unknown_fields, default)]
 pub struct CallConfig {
     /// Milliseconds to wait for one answer, from 1.
+    #[schemars(range(min = 1))]
     pub timeout_ms: u64,
     /// How often to ask in total, from 1.
+    #[schemars(range(min = 1))]
     pub attempts: u32,
     /// Milliseconds before the second attempt; doubles with each further attempt.
     pub backoff_ms: u64,
     /// Milliseconds before asking again if the model's queue was full, from 1.
+    #[schemars(range(min = 1))]
     pub busy_retry_ms: u64,
 }
 

@@ -62,8 +62,6 @@ fn bounds_hold() {
     let good = TableRetrievalConfig { min_score: 0.99, ..Default::default() };
     assert!(found("a lamp", "goods", &good).is_empty());
     assert!(found("a lamp", "elsewhere", &TableRetrievalConfig::default()).is_empty());
-    let wrong = TableRetrievalConfig { min_score: 2.0, ..Default::default() };
-    assert!(wrong.check().unwrap_err().to_string().contains("table_retrieval.min_score"));
 }
 
 #[test]

@@ -91,8 +91,8 @@ pub struct ReplayArgs {
     pub workers: Option<u32>,
     /// Continue an interrupted replay of the same log from FILE.checkpoint, which lies beside FILE
     /// of --out until the log's end is reached. Give the same flags and configuration. What cannot
-    /// be continued (compressed files and standard output, another log, other files) is refused,
-    /// and no file is touched.
+    /// be continued (compressed files, devices and standard output, another log, other files) is
+    /// refused, and no file is touched.
     #[arg(long, requires = "out")]
     pub resume: bool,
     /// Write the time that each stage took into the responses. Two replays then differ.

@@ -44,6 +44,7 @@ pub struct CommitConfig {
     /// commits all waiting outcomes as soon as no more arrive.
     pub interval_ms: u64,
     /// The most outcomes in one transaction, 1 or more; a full transaction is committed at once.
+    #[schemars(range(min = 1))]
     pub max_outcomes: usize,
     /// Milliseconds before an aborted transaction is tried again.
     pub retry_backoff_ms: u64,

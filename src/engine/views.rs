@@ -57,18 +57,22 @@ pub struct ViewsConfig {
     /// changes ten times in between is written once.
     pub publish_every_ms: u64,
     /// The most records that are published together, 1 or more.
+    #[schemars(range(min = 1))]
     pub max_batch_records: usize,
     /// The most rows of all views in memory, 1 or more; with more the process stops. A row is a
     /// fact, a relation or a concept, for each partition of responses that it is in, or a category
     /// of a history, or evidence that a partition of histories names.
+    #[schemars(range(min = 1))]
     pub max_rows: usize,
     /// The most statements of the topic of knowledge in memory, present or retracted, 1 or more;
     /// with more the process stops.
+    #[schemars(range(min = 1))]
     pub max_statements: usize,
     /// Whether histories are counted too. If not, their rows are removed from the topic.
     pub histories: bool,
     /// The most entries of histories in memory, with one more for each scope's own record, 1 or
     /// more; with more the process stops.
+    #[schemars(range(min = 1))]
     pub max_entries: usize,
     /// Where `turnstream views` serves its metrics and health, as `metrics.address` for
     /// `turnstream run`; another address, so that both can run on one machine from one file.

@@ -59,15 +59,18 @@ use state::{Batch, LogState};
 #[serde(deny_unknown_fields, default)]
 pub struct EmbeddedConfig {
     /// Partitions of every topic, 1 or more. A directory keeps the number that it was created with.
+    #[schemars(range(min = 1))]
     pub partitions: i32,
     /// Where a group starts to read if it has never committed.
     pub start: Start,
     /// The most records of one poll, 1 or more.
+    #[schemars(range(min = 1))]
     pub poll_records: usize,
     /// Compact a partition of `history` or `knowledge` when at least so many records, and as many
     /// as its last compaction left, were written to it since; 0 disables automatic compaction.
     pub compact_after_records: u64,
     /// The largest size of a directory, in MiB. Only address space is reserved in advance.
+    #[schemars(range(min = 1))]
     pub map_size_mib: usize,
 }
 

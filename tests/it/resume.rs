@@ -276,7 +276,7 @@ fn what_cannot_be_resumed_is_refused_before_a_file_is_touched() {
     std::fs::write(&history, "somebody's\n").expect("written");
     let history = history.display().to_string();
     refused(&replay, &["--resume", "--out-history", &history], "--out-history is `");
-    refused(&replay, &["--resume", "--out-dead-letters", "x.gz"], "x.gz: a compressed file cannot");
+    refused(&replay, &["--resume", "--out-dead-letters", "x.gz"], "x.gz: only a plain file can");
 
     let out = folder.path().join("out.jsonl");
     let mut bytes = std::fs::read(&out).expect("read");
@@ -298,6 +298,9 @@ fn responses_go_to_standard_output() {
     };
     let run = |flags: &[&str]| replay(flags).output().expect("started");
     assert!(run(&["--out", "out.jsonl"]).status.success());
+    // What is not a file has no checkpoint beside it.
+    let nowhere = run(&["--out", "/dev/null", "--json"]);
+    assert!(nowhere.status.success(), "{}", String::from_utf8_lossy(&nowhere.stderr));
     let responses = std::fs::read(folder.path().join("out.jsonl")).expect("there");
     let streamed = run(&["--out", "-"]);
     assert!(streamed.stdout == responses, "nothing but the responses");

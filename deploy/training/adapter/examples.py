@@ -1,8 +1,9 @@
 """Reads labelled prompts, and turns prompts into tokens as the engine does.
 
-A folder of examples has `examples.jsonl`, one `{"prompt": ..., "answer": "True", "held_out": false}` a line, and
-`gate.json`, which says what the prompts ask and names the two answers, the positive one first. A prompt ends where its
-answer begins: the answer is appended after a space."""
+A folder of examples has `examples.jsonl`, one `{"prompt": ..., "utterance": ..., "earlier": ..., "answer": "True",
+"held_out": false}` a line, and `gate.json`, which says what the prompts ask and names the two answers, the positive one
+first. A prompt ends where its answer begins: the answer is appended after a space. An encoder reads the utterance and what
+was said earlier instead."""
 
 import hashlib
 import json
@@ -20,6 +21,8 @@ END = "### Response:"
 @dataclass(frozen=True)
 class Example:
     prompt: str
+    utterance: str
+    earlier: str
     is_positive: bool
     is_held_out: bool
 
@@ -74,7 +77,10 @@ def examples_of(folder: Path, answers: list[str]) -> list[Example]:
     for at, one in enumerate(lines_of(path, remedy), 1):
         if one.get("answer") not in answers or not isinstance(one.get("held_out"), bool):
             raise Refused(f'{path}, example {at}: "answer" has to be one of {answers} and "held_out" a bool; {remedy}')
-        found.append(Example(one["prompt"], one["answer"] == answers[0], one["held_out"]))
+        texts = [one.get(name) for name in ("prompt", "utterance", "earlier")]
+        if not all(isinstance(text, str) for text in texts):
+            raise Refused(f'{path}, example {at}: "utterance" and "earlier" have to be texts; {remedy}')
+        found.append(Example(*texts, one["answer"] == answers[0], one["held_out"]))
     trained = {it.is_positive for it in found if not it.is_held_out}
     if len(trained) < 2 or not any(it.is_held_out for it in found):
         raise Refused(

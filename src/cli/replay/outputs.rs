@@ -43,10 +43,10 @@ impl Outputs {
         }
         let out = out.as_ref().filter(|_| !streams);
         let mut files = [out].into_iter().chain(others).flatten();
-        let compressed = files.find(|path| is_compressed(path));
-        let lasting = match compressed {
+        let passing = files.find(|path| is_compressed(path) || is_device(path));
+        let lasting = match passing {
             Some(path) if args.resume => {
-                let what = format!("{}: a compressed file cannot be resumed", path.display());
+                let what = format!("{}: only a plain file can be resumed", path.display());
                 return Err(Usage::new(what, "start over without --resume"));
             }
             Some(_) => None,
@@ -116,7 +116,7 @@ impl Outputs {
     pub(super) fn how_to_go_on(&self) -> &'static str {
         match self.sinks.checkpoint {
             Some(_) => "continue with --resume and the same flags",
-            None => "compressed files and standard output cannot be resumed",
+            None => "only plain files can be resumed, uncompressed",
         }
     }
 
@@ -183,6 +183,11 @@ fn configured(config: &Config) -> serde_json::Result<BegunWith> {
 
 fn checksum(crc32: u32) -> String {
     format!("checksum {crc32:08x}")
+}
+
+/// Whether something other than a file is there, such as `/dev/null` or a pipe.
+fn is_device(path: &Path) -> bool {
+    path.metadata().is_ok_and(|it| !it.is_file())
 }
 
 /// The absolute form of a path.

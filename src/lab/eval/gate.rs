@@ -10,6 +10,7 @@ use std::path::PathBuf;
 
 use serde::Serialize;
 
+pub mod encoder;
 pub mod figures;
 pub mod gates;
 pub mod groups;

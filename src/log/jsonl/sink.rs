@@ -31,8 +31,11 @@ impl Sink {
         let mut options = OpenOptions::new();
         let mut file =
             options.create(true).truncate(false).write(true).open(path).map_err(failed)?;
-        file.set_len(keep.bytes).map_err(failed)?;
-        file.seek(SeekFrom::Start(keep.bytes)).map_err(failed)?;
+        // A device such as /dev/null has no length, and a pipe no place.
+        if file.metadata().map_err(failed)?.is_file() {
+            file.set_len(keep.bytes).map_err(failed)?;
+            file.seek(SeekFrom::Start(keep.bytes)).map_err(failed)?;
+        }
         let form = if is_compressed(path) {
             let file = BufWriter::with_capacity(1 << 16, file);
             Form::Compressed(GzEncoder::new(file, Compression::default()))

@@ -41,31 +41,51 @@ fn the_sample_is_the_defaults() {
 }
 
 #[test]
+fn numbers_out_of_range_are_refused_by_key() {
+    for (key, wrong, range) in [
+        ("turns.max_in_flight", "0", "an integer of at least 1"),
+        ("history.alpha", "1.1", "a number from 0 to 1"),
+        ("history.max_entries", "100_001", "an integer from 0 to 100000"),
+        ("history.half_life_seconds", "0", "an integer of at least 1"),
+        ("history.recall.min_relevance", "-1", "a number from 0 to 1"),
+        ("history.chains.max_entries", "0", "an integer of at least 1"),
+        ("gate.threshold", "2", "a number from 0 to 1"),
+        ("gate.weights.bias", "inf", "a number"),
+        ("gate.search.min_similarity", "0", "a number above 0 and at most 1"),
+        ("gate.linking.max_words", "6", "an integer from 1 to 5"),
+        ("query_production.recency.system", "9", "a number from 0 to 1"),
+        ("query_production.by_meaning.max_facts", "1_025", "an integer from 1 to 1024"),
+        ("persona_retrieval.max_sentence_bytes", "70_000", "an integer from 1 to 65536"),
+        ("persona_retrieval.min_score", "nan", "a number from 0 to 1"),
+        ("integration.temperature", "0.0", "a number from 0.01 to 10"),
+        ("relevance.calibration_slope", "0.0", "a number above 0"),
+        ("self_refinement.steps", "6", "an integer from 0 to 5"),
+        ("decision.hand_off.nothing_found_turns", "65", "an integer from 0 to 64"),
+        ("generation.prompted.temperature", "2.1", "a number from 0 to 2"),
+        ("generation.prompted.call.attempts", "0", "an integer of at least 1"),
+        ("generation.prompted.call.timeout_ms", "0", "an integer of at least 1"),
+        ("embedding.call.busy_retry_ms", "0", "an integer of at least 1"),
+        ("metrics.live_stall_seconds", "9", "an integer of at least 10"),
+        ("run.workers", "257", "an integer from 1 to 256"),
+    ] {
+        let said = config(&format!("{key} = {wrong}")).expect_err(key).to_string();
+        assert!(said.starts_with(&format!("t.toml:1: {key}: expected {range}")), "{said}");
+    }
+}
+
+#[test]
 fn sections_are_checked() {
-    let text = "[turns]\nmax_in_flight = 0\nmax_text_bytes = 300_000\n[history]\nalpha = 1.1\n\
-                half_life_seconds = 0\nrecall.min_relevance = -1\nchains.max_entries = 0\n\
-                max_entries = 100_001\n";
-    let said = config(text);
-    let said = said.expect_err("refused");
+    let said = config("[turns]\nmax_text_bytes = 300_000\n").expect_err("refused");
     let places: Vec<_> = said.problems().into_iter().map(|it| (it.line, it.key)).collect();
-    let expected = [
-        (None, "turns.max_record_bytes"),
-        (Some(2), "turns.max_in_flight"),
-        (Some(5), "history.alpha"),
-        (Some(6), "history.half_life_seconds"),
-        (Some(7), "history.recall.min_relevance"),
-        (Some(8), "history.chains.max_entries"),
-        (Some(9), "history.max_entries"),
-    ];
-    let expected = expected.map(|(line, key)| (line.or(Some(1)), key.to_owned()));
-    assert_eq!(places, expected);
+    assert_eq!(places, [(Some(1), "turns.max_record_bytes".to_owned())]);
+    let shares = "[fact_retrieval]\ndemand_share = 0.7\nstrength_share = 0.7\n";
+    let said = config(shares).expect_err("refused").to_string();
+    assert!(said.starts_with("t.toml:3: fact_retrieval.strength_share: "), "{said}");
 }
 
 #[test]
 fn stages_and_logs_are_checked() {
-    let kafka = "[gate]\nthreshold = 2\n[gate.linking]\nmax_words = 6\n[query_production]\n\
-                 form = 'off'\n[query_production.recency]\nsystem = '${SECRET_NUMBER:9}'\n\
-                 [log.kafka]\ngroup_id = ''\nmax_poll_interval_ms = 10\n\
+    let kafka = "[log.kafka]\ngroup_id = ''\nmax_poll_interval_ms = 10\n\
                  [log.kafka.topics]\nturns = 'a'\nhistory = 'a'\n";
     let said = |text| match config(text) {
         Err(error) => error.to_string(),
@@ -74,13 +94,10 @@ fn stages_and_logs_are_checked() {
     assert_eq!(
         said(kafka).lines().collect::<Vec<_>>(),
         [
-            "t.toml:2: gate.threshold: expected a number from 0 to 1",
-            "t.toml:4: gate.linking.max_words: expected an integer from 1 to 5",
-            "t.toml:8: query_production.recency.system: expected a number from 0 to 1",
-            "t.toml:10: log.kafka.group_id: expected a string that is not empty; name one",
-            "t.toml:11: log.kafka.max_poll_interval_ms: less than session_timeout_ms; raise it, \
+            "t.toml:2: log.kafka.group_id: expected a string that is not empty; name one",
+            "t.toml:3: log.kafka.max_poll_interval_ms: less than session_timeout_ms; raise it, \
              or lower session_timeout_ms",
-            "t.toml:14: log.kafka.topics.history: the same topic as turns; name another topic",
+            "t.toml:6: log.kafka.topics.history: the same topic as turns; name another topic",
         ]
     );
     // A form that the stage does not have is named with the key and with those that it has.

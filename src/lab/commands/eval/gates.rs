@@ -12,7 +12,7 @@ use turnstream_models::gate::Gate;
 
 use super::gate::{lexical, refused};
 use crate::eval::gate::GateError;
-use crate::eval::gate::instructed::adapters_of;
+use crate::eval::gate::instructed::gates_in_folders;
 use crate::eval::gate::learned::{extras, gates_of};
 use crate::eval::gate::table::{Splits, markdown, sections, splits};
 use crate::labelled::LABELLED;
@@ -41,8 +41,9 @@ pub struct GatesArgs {
         hide_possible_values = true
     )]
     only: Vec<Format>,
-    /// A folder of gates that `train gate` made, and of adapters' folders, each with its model in a
-    /// folder `base`; each appears in the tables of the data sets that it learned from
+    /// A folder of gates that `train gate` made, of adapters' folders, each with its model in a folder
+    /// `base`, and of encoders' folders that `deploy/training/train adapter encoder` made; each
+    /// appears in the tables of the data sets that it learned from
     #[arg(long, value_name = "DIR")]
     models: Option<PathBuf>,
     /// Write the table, as Markdown
@@ -79,7 +80,7 @@ pub(super) fn execute(args: &GatesArgs, out: &mut dyn Write) -> anyhow::Result<(
     let mut learned = match &args.models {
         Some(folder) => {
             let mut gates = gates_of(folder).map_err(refused)?;
-            gates.extend(adapters_of(folder).map_err(refused)?);
+            gates.extend(gates_in_folders(folder).map_err(refused)?);
             gates
         }
         None => Vec::new(),

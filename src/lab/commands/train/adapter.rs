@@ -14,6 +14,7 @@ use turnstream_ports::model::gate::GateInputs;
 
 use super::gate::{hold_out, split};
 use super::{Exit, InputRefused, print_json};
+use crate::eval::gate::encoder::pair_of;
 use crate::eval::gate::instructed::prompt_of;
 use crate::eval::retrieval::dstc;
 use crate::labelled::{self, LabelledTurn};
@@ -70,6 +71,9 @@ pub struct TrainAdapterArgs {
 #[derive(Serialize)]
 struct PromptExample {
     prompt: String,
+    /// What an encoder reads in place of the prompt.
+    utterance: String,
+    earlier: String,
     answer: &'static str,
     held_out: bool,
 }
@@ -103,7 +107,9 @@ pub(super) fn execute(args: &TrainAdapterArgs, out: &mut dyn Write) -> anyhow::R
         for turn in turns {
             let answer = ANSWERS[usize::from(turn.need == Need::None)];
             let prompt = prompt_of(turn, inputs);
-            print_json(&mut lines, &PromptExample { prompt, answer, held_out })?;
+            let (utterance, earlier) = pair_of(turn);
+            let example = PromptExample { prompt, utterance, earlier, answer, held_out };
+            print_json(&mut lines, &example)?;
         }
     }
     let card = InstructedCard {

@@ -9,6 +9,7 @@ use turnstream_models::gate::instructed::{CARD, InstructedGate};
 use turnstream_operators::gate::instructed::prompt;
 use turnstream_ports::model::gate::{GateInputs, GateReading, NeedPrompt};
 
+use super::encoder::FineTuned;
 use super::table::Extra;
 use super::{GateError, ScoresTurns};
 use crate::labelled::{LabelledTurn, Positive};
@@ -48,12 +49,13 @@ pub fn prompt_of(turn: &LabelledTurn, inputs: GateInputs) -> String {
     prompt(&reading, inputs)
 }
 
-/// Opens the adapters in the folders of a folder, in the order of their names, each over the model in
-/// its folder `base`, and returns them for each class of the data set that they were trained on.
+/// Opens the gates in the folders of a folder, in the order of their names: adapters, each over the
+/// model in its folder `base`, and [fine-tuned encoders](FineTuned). Returns each for every class of
+/// the data set that it was trained on.
 ///
 /// # Errors
-/// A folder or an adapter in it cannot be read.
-pub fn adapters_of(folder: &Path) -> Result<Vec<Extra>, GateError> {
+/// A folder or a gate in it cannot be read.
+pub fn gates_in_folders(folder: &Path) -> Result<Vec<Extra>, GateError> {
     let failed = |error: ModelError| GateError::Failed {
         gate: folder.display().to_string(),
         source: Box::new(error),
@@ -69,8 +71,13 @@ pub fn adapters_of(folder: &Path) -> Result<Vec<Extra>, GateError> {
         let definition = InstructedGate::card_of(&folder).map_err(failed)?.definition;
         for format in crate::labelled::LABELLED.into_iter().filter(|it| it.name() == definition) {
             for positive in Positive::of(format) {
-                let gate = Instructed::open(&folder.join(BASE), &folder).map_err(failed)?;
-                gates.push(Extra { format, positive: Some(*positive), gate: Box::new(gate) });
+                let base = folder.join(BASE);
+                let gate: Box<dyn ScoresTurns> = if base.exists() {
+                    Box::new(Instructed::open(&base, &folder).map_err(failed)?)
+                } else {
+                    Box::new(FineTuned::open(&folder).map_err(failed)?)
+                };
+                gates.push(Extra { format, positive: Some(*positive), gate });
             }
         }
     }

@@ -58,10 +58,8 @@ pub struct PromptedConfig {
     pub think: Think,
     /// The most tokens of an answer; from 1.
     #[schemars(range(min = 1))]
-    #[schemars(range(min = 1))]
     pub max_tokens: u32,
     /// The sampling temperature, from 0 (always the likeliest token) to 2.
-    #[schemars(range(min = 0.0, max = 2.0))]
     #[schemars(range(min = 0.0, max = 2.0))]
     pub temperature: f32,
     /// The seed of the sampling.

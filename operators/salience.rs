@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use turnstream_knowledge::language::{Lexicon, has_han};
 use turnstream_knowledge::linking::Mention;
 use turnstream_knowledge::{ConceptId, View};
-use turnstream_schemas::{Speaker, Stage};
+use turnstream_schemas::Speaker;
 
 use crate::flow::{TurnContext, Utterance};
 

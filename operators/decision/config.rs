@@ -4,7 +4,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use turnstream_ports::refused::Refused;
 
-use super::{DecisionTexts, STAGE};
+use super::DecisionTexts;
 use crate::prompted::PromptedConfig;
 use crate::stage::{CallConfig, OnFailure};
 use crate::stage_config::StageConfig;

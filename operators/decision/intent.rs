@@ -55,7 +55,7 @@ const LEAST: [(HandOffReason, Intent, f32); 3] = [
     (HandOffReason::Complaint, Intent::Complaint, 0.6),
 ];
 /// The least probability at which the reader calls an utterance small talk.
-const SMALL_TALK: f32 = 0.6;
+const SMALL_TALK: f32 = 0.45;
 
 /// Returns why the utterance calls for a person, by its words or by the reader.
 pub(super) fn hand_off(utterance: &str, reading: Option<&Reading>) -> Option<HandOffReason> {

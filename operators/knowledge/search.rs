@@ -7,7 +7,7 @@
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use turnstream_schemas::{Span, Stage, Via};
+use turnstream_schemas::{Span, Via};
 
 use crate::language::{Lexicon, Word};
 use crate::linking::Mention;

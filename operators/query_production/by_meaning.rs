@@ -11,7 +11,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use turnstream_knowledge::small_talk::{small_talk_in, spoken_words};
 use turnstream_knowledge::{ConceptId, Fact, View};
-use turnstream_schemas::{ImplicitQuery, Score, Stage};
+use turnstream_schemas::{ImplicitQuery, Score};
 
 use super::QueryProductionConfig;
 use crate::flow::TurnInFlight;

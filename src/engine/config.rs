@@ -197,7 +197,6 @@ pub struct KnowledgeConfig {
     /// The most statements that may differ from the snapshot, 1 or more; each is held in memory by
     /// every worker. With more the process stops: import them into a new snapshot.
     #[schemars(range(min = 1))]
-    #[schemars(range(min = 1))]
     pub max_live_changes: u64,
 }
 
@@ -290,7 +289,6 @@ pub enum LogKind {
 pub struct RunConfig {
     /// Workers of the dataflow in this process, 1 to 256: one thread each, over which scopes are
     /// spread. More processes in the same consumer group scale further. `--workers` overrides it.
-    #[schemars(range(min = 1, max = 256))]
     #[schemars(range(min = 1, max = Self::MAX_WORKERS))]
     pub workers: u32,
     /// The folder in which this process creates its own folder for the histories of idle scopes: a
@@ -301,7 +299,6 @@ pub struct RunConfig {
     pub cache_directory: Option<PathBuf>,
     /// The largest size of one partition's histories there, in MiB, 1 or more. Only address space
     /// is reserved in advance.
-    #[schemars(range(min = 1))]
     #[schemars(range(min = 1))]
     pub cache_map_size_mib: usize,
     /// Milliseconds after SIGTERM or SIGINT in which turns in flight may still end. Then the

@@ -58,11 +58,9 @@ pub struct MetricsConfig {
     /// Seconds without a poll of the log after which `/live` fails, 10 or more. A slow flow does
     /// not delay polling, so this detects an engine that hangs.
     #[schemars(range(min = 10))]
-    #[schemars(range(min = 10))]
     pub live_stall_seconds: u64,
     /// Seconds without an outcome after which `/ready` fails, 1 or more: of the process while
     /// something is in flight, or of a partition that is paused at its bound.
-    #[schemars(range(min = 1))]
     #[schemars(range(min = 1))]
     pub ready_stall_seconds: u64,
 }

@@ -47,7 +47,6 @@ pub struct DocumentsConfig {
     /// The most that the store may take, in MiB, 1 or more. Only address space is taken in
     /// advance.
     #[schemars(range(min = 1))]
-    #[schemars(range(min = 1))]
     pub map_size_mib: usize,
     /// Most vectors that are held in memory and compared one by one, which finds all; more are
     /// searched through trees on disk, which are quicker there and miss some. 0 to 10000000. At

@@ -17,11 +17,21 @@ from .companies import INTENTS, Company, options, trained_and_held
 from .network import Bert, Words, in_three, layer_names
 
 
-def labelled(network: Bert, words: Words, of: list[Company]) -> tuple[Tensor, Tensor]:
-    turns = [turn for company in of for turn in company.turns]
+def labelled(network: Bert, words: Words, of: list[tuple[str, str]]) -> tuple[Tensor, Tensor]:
+    """Returns the vectors of texts, and the places of their intents."""
     with torch.no_grad():
-        vectors = text_vectors(network, words, [turn.text for turn in turns])
-    return vectors, torch.tensor([INTENTS.index(turn.intent) for turn in turns])
+        vectors = text_vectors(network, words, [text for text, _ in of])
+    return vectors, torch.tensor([INTENTS.index(intent) for _, intent in of])
+
+
+def turns(of: list[Company]) -> list[tuple[str, str]]:
+    return [(turn.text, turn.intent) for company in of for turn in company.turns]
+
+
+def utterances(path: Path) -> list[tuple[str, str]]:
+    """Reads utterances that belong to no company: a text and its kind a line."""
+    lines = map(json.loads, path.read_text(encoding="utf-8").splitlines())
+    return [(line["text"], line["kind"]) for line in lines]
 
 
 def intents(vectors: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
@@ -61,14 +71,16 @@ def main():
     parser.add_argument("--model", type=Path, required=True, help="the folder of the bi-encoder")
     parser.add_argument("--reader", type=Path, required=True, help="the file that the reader was trained into")
     options(parser)
+    parser.add_argument("--utterances", type=Path, help="more utterances for the layer of intents, such as utterances/en.jsonl")
     parser.add_argument("--out", type=Path, required=True, help="the file, such as reader-en.safetensors.zst")
     args = parser.parse_args()
     words = Words(args.model)
     trained, held = trained_and_held(args)
     network = Bert.pretrained(args.model).eval()
-    weight, bias = intents(*labelled(network, words, trained))
+    more = utterances(args.utterances) if args.utterances else []
+    weight, bias = intents(*labelled(network, words, turns(trained) + more))
     if held:
-        vectors, labels = labelled(network, words, held)
+        vectors, labels = labelled(network, words, turns(held))
         found = (vectors @ weight.T + bias).argmax(1)
         for at, name in enumerate(INTENTS):
             print(name, "of", int((labels == at).sum()), "found", int(((labels == at) & (found == at)).sum()), end=", ")

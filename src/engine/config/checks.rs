@@ -16,7 +16,6 @@ use turnstream_operators::ingest::TurnsConfig;
 use turnstream_operators::prompted::table_of;
 use turnstream_operators::relevance::RelevanceForm;
 use turnstream_operators::sources::{Sources, SourcesError};
-use turnstream_operators::stage_config::StageConfig;
 use turnstream_ports::refused::Refused;
 use turnstream_ports::remedy::parted;
 use turnstream_schemas::SourceKind;

@@ -36,11 +36,9 @@ const SEED: u64 = 0x7475_726e;
 pub struct TreeConfig {
     /// Trees; 1 to 512. More find more, and take more room and time to build.
     #[schemars(range(min = 1, max = 512))]
-    #[schemars(range(min = 1))]
     pub trees: u32,
     /// How many times more candidates than results the trees give, per tree; 1 to 1000.
     #[schemars(range(min = 1, max = 1000))]
-    #[schemars(range(min = 1))]
     pub oversampling: u32,
 }
 

@@ -334,3 +334,17 @@ fn names_are_escaped_in_reports_and_tables() {
     let last = table.lines().last().unwrap();
     assert_eq!(last.replace("\\|", "").matches('|').count(), 9, "{last}");
 }
+
+#[test]
+fn an_encoder_reads_the_latest_first() {
+    let said = |speaker, text: &str| Said { speaker, text: text.to_owned() };
+    let utterances = vec![
+        said(Speaker::User, "Is there a pool?"),
+        said(Speaker::System, "Yes."),
+        said(Speaker::User, "Is it heated?"),
+    ];
+    let turn = LabelledTurn { utterances, ..turn(1, Need::None, "") };
+    let (utterance, earlier) = encoder::pair_of(&turn);
+    assert_eq!(utterance, "User: Is it heated?");
+    assert_eq!(earlier, "System: Yes.\nUser: Is there a pool?");
+}

@@ -56,7 +56,7 @@ fn numbers_out_of_range_are_refused_by_key() {
         ("query_production.recency.system", "9", "a number from 0 to 1"),
         ("query_production.by_meaning.max_facts", "1_025", "an integer from 1 to 1024"),
         ("persona_retrieval.max_sentence_bytes", "70_000", "an integer from 1 to 65536"),
-        ("persona_retrieval.min_score", "nan", "a number from 0 to 1"),
+        ("persona_retrieval.min_score", "nan", "a number that 64 bits can hold"),
         ("integration.temperature", "0.0", "a number from 0.01 to 10"),
         ("relevance.calibration_slope", "0.0", "a number above 0"),
         ("self_refinement.steps", "6", "an integer from 0 to 5"),

@@ -78,7 +78,11 @@ def main():
     trained, held = trained_and_held(args)
     network = Bert.pretrained(args.model).eval()
     more = utterances(args.utterances) if args.utterances else []
-    weight, bias = intents(*labelled(network, words, turns(trained) + more))
+    vectors, labels = labelled(network, words, turns(trained) + more)
+    weight, bias = intents(vectors, labels)
+    # Other utterances show what an intent sounds like; how often it comes is what turns of companies show.
+    share = lambda of: torch.bincount(of, minlength=len(INTENTS)).float() / len(of)
+    bias -= share(labels).log() - share(labels[: len(labels) - len(more)]).log()
     if held:
         vectors, labels = labelled(network, words, turns(held))
         found = (vectors @ weight.T + bias).argmax(1)

@@ -294,5 +294,5 @@ fn the_stage_is_measured_as_it_is() {
     let (code, figures) = eval(&["--form", "dense", "--encoder", "static"]);
     assert_eq!((code, &figures["encoder"]), (Some(0), &json!("static-en")), "{figures}");
     let (code, refused) = eval(&["--word-share", "2"]);
-    assert!(code == Some(2) && refused.to_string().contains("word_share"), "{refused}");
+    assert!(code == Some(2) && refused.to_string().contains("--word-share is 2"), "{refused}");
 }

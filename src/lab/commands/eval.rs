@@ -14,7 +14,6 @@ use turnstream_models::batch::Backend;
 use turnstream_models::unified::{UnifiedModel, UnifiedWeights};
 use turnstream_operators::document_retrieval::{DocumentRetrievalConfig, SearchWithin};
 use turnstream_operators::fusion::SearchForm;
-use turnstream_operators::stage_config::StageConfig as _;
 use turnstream_ports::model::reader::READER;
 
 use crate::eval::sources as several;
@@ -277,12 +276,21 @@ fn retrieval(args: &RetrievalArgs, out: &mut dyn Write) -> anyhow::Result<()> {
     }
 }
 
+/// Refuses a share outside 0..=1 that a flag gives.
+fn share(flag: &str, share: f64) -> Result<f64, Usage> {
+    if (0.0..=1.0).contains(&share) {
+        Ok(share)
+    } else {
+        Err(Usage::new(format!("{flag} is {share}"), "write 0 to 1"))
+    }
+}
+
 fn dstc11(args: &RetrievalArgs, out: &mut dyn Write) -> anyhow::Result<()> {
     let Some(knowledge) = &args.knowledge else {
         return Err(Usage::new("--format dstc11 needs --knowledge", "name knowledge.json").into());
     };
     let defaults = DocumentRetrievalConfig::default();
-    let word_share = args.word_share.unwrap_or(defaults.word_share);
+    let word_share = share("--word-share", args.word_share.unwrap_or(defaults.word_share))?;
     let config = DocumentRetrievalConfig {
         form: match args.retriever {
             Retriever::Bm25 => SearchForm::Bm25,
@@ -301,7 +309,6 @@ fn dstc11(args: &RetrievalArgs, out: &mut dyn Write) -> anyhow::Result<()> {
         word_share,
         ..defaults
     };
-    config.check().map_err(|refused| Usage::new(refused.to_string(), "see --help"))?;
     let models = load_config(args.config.as_deref())?.value.models;
     let needed = args.retriever != Retriever::Bm25;
     let encoder = needed.then(|| models.named(&args.encoder)).transpose()?;
@@ -349,8 +356,7 @@ fn persona_stage(args: &RetrievalArgs, out: &mut dyn Write) -> anyhow::Result<()
     let config = load_config(args.config.as_deref())?.value;
     let mut stage = config.persona_retrieval;
     stage.form = args.form.map_or(stage.form, SearchForm::from);
-    stage.word_share = args.word_share.unwrap_or(stage.word_share);
-    stage.check().map_err(|refused| Usage::new(refused.to_string(), "see --help"))?;
+    stage.word_share = share("--word-share", args.word_share.unwrap_or(stage.word_share))?;
     let needed = stage.form != SearchForm::Bm25;
     let encoder = needed.then(|| config.models.named(&args.encoder)).transpose()?;
     let encoder = encoder.as_ref().map(|(_, encoder)| &**encoder);

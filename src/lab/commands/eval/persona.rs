@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use clap::ValueEnum;
 use serde_json::json;
 
-use super::{Usage, load_config, print_json, refused};
+use super::{load_config, print_json, refused, share};
 use crate::eval::persona::rank_test::NonTriviality;
 use crate::eval::persona::{PersonaCase, PersonaFigures, Scoring, Share, evaluate, focus, kbp};
 use crate::eval::retrieval::EvalError;
@@ -74,9 +74,7 @@ impl PersonaDataSet {
 
 pub(super) fn execute(args: &EvalPersonaArgs, out: &mut dyn Write) -> anyhow::Result<()> {
     for (flag, value) in [("--word-share", args.word_share), ("--threshold", args.threshold)] {
-        if !(0.0..=1.0).contains(&value) {
-            return Err(Usage::new(format!("{flag} is {value}"), "write 0 to 1").into());
-        }
+        share(flag, value)?;
     }
     let models = load_config(args.config.as_deref())?.value.models;
     let encoder = args.encoder.as_ref().map(|name| models.named(name)).transpose()?;

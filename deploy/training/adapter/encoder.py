@@ -21,8 +21,7 @@ from .fit import schedule
 from .network import by_length
 from .settings import positive
 
-# The weights of a sentence encoder's network, and those that a gate adds.
-WEIGHTS, TOKENIZER = "model.safetensors", "tokenizer.json"
+TOKENIZER = "tokenizer.json"
 
 
 def parsed() -> argparse.Namespace:

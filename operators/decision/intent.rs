@@ -33,49 +33,80 @@ static PLAIN: LazyLock<Cues> = LazyLock::new(|| {
 
 impl Cues {
     /// Marks the reasons for which the utterance has cues.
-    fn said_in(&self, utterance: &str) -> [bool; LEAST.len()] {
+    fn said_in(&self, utterance: &str) -> [bool; REASONS.len()] {
         let spaced = format!(" {} ", spoken_words(utterance).join(" "));
         let texts = [spaced.as_str(), utterance];
         let found = texts.iter().flat_map(|text| self.search.find_overlapping_iter(*text));
-        let mut said = [false; LEAST.len()];
+        let mut said = [false; REASONS.len()];
         for cue in found {
             let reason = self.reasons[cue.pattern()];
-            let place = LEAST.iter().position(|(of, ..)| *of == reason);
+            let place = REASONS.iter().position(|it| it.reason == reason);
             place.into_iter().for_each(|place| said[place] = true);
         }
         said
     }
 }
 
-/// The reasons, the most urgent first, with the least probability at which the reader calls for a
-/// person. Where people are in danger, one hand-off too many is the lesser mistake.
-const LEAST: [(HandOffReason, Intent, f32); 3] = [
-    (HandOffReason::Safety, Intent::Safety, 0.3),
-    (HandOffReason::Asked, Intent::HandOff, 0.5),
-    (HandOffReason::Complaint, Intent::Complaint, 0.6),
-];
-/// The least probability at which the reader calls an utterance small talk.
-const SMALL_TALK: f32 = 0.45;
+/// When an utterance calls for a person for a reason.
+struct CallsForPerson {
+    reason: HandOffReason,
+    intent: Intent,
+    /// The least probability of the intent, by the reader.
+    least: f32,
+    /// The least probability where the utterance has a cue of it. A cue alone may be a name or a topic:
+    /// "is the film Suicide Squad in stock".
+    least_with_cue: f32,
+}
 
-/// Returns why the utterance calls for a person, by its words or by the reader.
+/// The reasons, the most urgent first. Where people are in danger, one hand-off too many is the
+/// lesser mistake.
+const REASONS: [CallsForPerson; 3] = [
+    CallsForPerson {
+        reason: HandOffReason::Safety,
+        intent: Intent::Safety,
+        least: 0.35,
+        least_with_cue: 0.05,
+    },
+    CallsForPerson {
+        reason: HandOffReason::Asked,
+        intent: Intent::HandOff,
+        least: 0.5,
+        least_with_cue: 0.1,
+    },
+    CallsForPerson {
+        reason: HandOffReason::Complaint,
+        intent: Intent::Complaint,
+        least: 0.6,
+        least_with_cue: 0.1,
+    },
+];
+/// The least probability at which the reader calls an utterance small talk, and that of danger from
+/// which it does not: "I have a rope, I am calm" sounds like it.
+const SMALL_TALK: f32 = 0.45;
+const NO_SMALL_TALK: f32 = 0.1;
+
+/// Returns why the utterance calls for a person: by the reader, which its words make surer, or
+/// without one by its words alone.
 pub(super) fn hand_off(utterance: &str, reading: Option<&Reading>) -> Option<HandOffReason> {
-    let by_words = PLAIN.said_in(utterance);
-    let by_reader = |intent, least| reading.is_some_and(|it| probability(it, intent) >= least);
     // "Are you a real person?" names one, and does not ask for one.
     let asks_what_we_are = nothing_but_small_talk(utterance)
         .is_some_and(|it| it.acts.contains(&SmallTalk::WhatAreYou));
-    let mut reasons = LEAST.into_iter().zip(by_words);
-    let reason = reasons.find(|((reason, intent, least), said)| {
-        let is_meant = *said || by_reader(*intent, *least);
-        is_meant && !(asks_what_we_are && *reason == HandOffReason::Asked)
+    let mut reasons = REASONS.iter().zip(PLAIN.said_in(utterance));
+    let reason = reasons.find(|(it, has_cue)| {
+        let least = if *has_cue { it.least_with_cue } else { it.least };
+        let is_meant = reading.map_or(*has_cue, |read| probability(read, it.intent) >= least);
+        is_meant && !(asks_what_we_are && it.reason == HandOffReason::Asked)
     });
-    reason.map(|((reason, ..), _)| reason)
+    reason.map(|(it, _)| it.reason)
 }
 
 /// Whether the utterance only keeps the conversation going: by its words or by the reader.
 pub(super) fn is_small_talk(utterance: &str, reading: Option<&Reading>) -> bool {
-    nothing_but_small_talk(utterance).is_some()
-        || reading.is_some_and(|it| probability(it, Intent::SmallTalk) >= SMALL_TALK)
+    let by_reader = |read: &Reading| {
+        probability(read, Intent::SmallTalk) >= SMALL_TALK
+            && probability(read, Intent::Safety) < NO_SMALL_TALK
+    };
+    nothing_but_small_talk(utterance).is_some() || reading.is_some_and(by_reader)
 }
 
 fn probability(reading: &Reading, intent: Intent) -> f32 {
@@ -134,7 +165,15 @@ mod tests {
             Some(HandOffReason::Safety)
         );
         assert_eq!(hand_off(said, Some(&reading([0.5, 0.0, 0.0, 0.5, 0.0]))), None);
+        for (said, of, reason) in [
+            ("is Suicide Squad in stock", [0.98, 0.0, 0.0, 0.0, 0.02], None),
+            ("it smells of gas", [0.9, 0.0, 0.0, 0.0, 0.1], Some(HandOffReason::Safety)),
+            ("this is a shambles", [0.8, 0.0, 0.0, 0.2, 0.0], Some(HandOffReason::Complaint)),
+        ] {
+            assert_eq!(hand_off(said, Some(&reading(of))), reason, "{said}");
+        }
         assert!(is_small_talk(said, Some(&reading([0.3, 0.7, 0.0, 0.0, 0.0]))));
+        assert!(!is_small_talk(said, Some(&reading([0.0, 0.8, 0.0, 0.0, 0.2]))));
         assert!(is_small_talk("thanks a lot!", None) && !is_small_talk(said, None));
     }
 }

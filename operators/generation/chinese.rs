@@ -78,17 +78,16 @@ fn small_talk(turn: &Turn<'_>) -> String {
         Acknowledgement, Apology, Closing, Greeting, HowAreYou, Refusal, Thanks, Wellbeing,
         WhatAreYou, Wishes,
     };
-    let acts = turn.small_talk_acts();
-    // The act that most needs an answer decides, wherever in the turn it occurs.
-    let first =
-        [WhatAreYou, Wishes, Closing, Thanks, HowAreYou, Apology, Greeting, Wellbeing, Refusal]
-            .into_iter()
-            .find(|act| acts.contains(act))
-            .unwrap_or(Acknowledgement);
-    let ways: &[&str] = match first {
+    let Some(act) = turn.first_small_talk_act() else {
+        let ways = ["有想了解的，直接问我就好。", "我在呢，想了解什么可以直接问。"];
+        return turn.choose("small talk", &ways).to_owned();
+    };
+    let ways: &[&str] = match act {
         WhatAreYou => &["我是自动助手，不是真人。有什么可以帮您的？"],
         Wishes => &["谢谢，也祝您快乐！", "谢谢，祝您一切顺利！"],
-        Closing if acts.contains(&Thanks) => &["不客气，再见！", "别客气，下次再聊！"],
+        Closing if turn.small_talk_acts().contains(&Thanks) => {
+            &["不客气，再见！", "别客气，下次再聊！"]
+        }
         Closing => &["再见！", "再见，保重！", "下次再聊！"],
         Thanks => &["不客气！", "别客气，还有什么想聊的吗？"],
         HowAreYou => &["我很好，谢谢关心。你呢？", "都挺好的，谢谢。今天想聊点什么？"],

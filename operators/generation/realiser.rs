@@ -159,6 +159,12 @@ impl<'a> Turn<'a> {
         &self.small_talk.acts
     }
 
+    /// Returns the act that most needs an answer, wherever in the turn it occurs; `None` where only
+    /// the reader calls the turn small talk.
+    pub(super) fn first_small_talk_act(&self) -> Option<SmallTalk> {
+        self.small_talk.acts.iter().min().copied()
+    }
+
     /// Returns the concepts of the demand, then those that the turn names.
     pub(super) fn concepts(&self) -> impl Iterator<Item = &'a str> {
         self.in_flight.demand.query_concepts().chain(self.current_concepts())
@@ -182,18 +188,18 @@ impl<'a> Turn<'a> {
             Acknowledgement, Apology, Closing, Greeting, HowAreYou, Refusal, Thanks, Wellbeing,
             WhatAreYou, Wishes,
         };
-        let acts = &self.small_talk.acts;
-        // The act that most needs an answer decides, wherever in the turn it occurs.
-        let first =
-            [WhatAreYou, Wishes, Closing, Thanks, HowAreYou, Apology, Greeting, Wellbeing, Refusal]
-                .into_iter()
-                .find(|act| acts.contains(act))
-                .unwrap_or(Acknowledgement);
-        let ways: &[&str] = match first {
+        let Some(act) = self.first_small_talk_act() else {
+            let ways = [
+                "I am here for your questions. What would you like to know?",
+                "If there is something that you would like to know, just ask.",
+            ];
+            return self.choose("small talk", &ways).to_owned();
+        };
+        let ways: &[&str] = match act {
             // Never a way around it: people are told that no person answers.
             WhatAreYou => &["I am an automatic assistant, not a person. What can I do for you?"],
             Wishes => &["Thank you, the same to you!", "Thank you, and all the best to you!"],
-            Closing if acts.contains(&Thanks) => {
+            Closing if self.small_talk.acts.contains(&Thanks) => {
                 &["You are welcome. Goodbye!", "My pleasure. Goodbye, and take care!"]
             }
             Closing => &["Goodbye!", "Goodbye, and take care!", "See you another time!"],

@@ -8,29 +8,29 @@ use unicode_segmentation::UnicodeSegmentation;
 
 use crate::language::{Lexicon, has_han};
 
-/// The act of a piece of small talk.
+/// The act of a piece of small talk, in the order in which a turn with several needs an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum SmallTalk {
-    /// Opens a conversation.
-    Greeting,
-    /// Asks how the other side is.
-    HowAreYou,
-    /// Answers such a question.
-    Wellbeing,
-    /// Thanks.
-    Thanks,
-    /// Apologises.
-    Apology,
-    /// Wishes well, on a holiday or a birthday.
-    Wishes,
     /// Asks whether the other side is a person.
     WhatAreYou,
-    /// Says yes, or that something was understood or liked.
-    Acknowledgement,
-    /// Says no, politely or not.
-    Refusal,
+    /// Wishes well, on a holiday or a birthday.
+    Wishes,
     /// Ends a conversation.
     Closing,
+    /// Thanks.
+    Thanks,
+    /// Asks how the other side is.
+    HowAreYou,
+    /// Apologises.
+    Apology,
+    /// Opens a conversation.
+    Greeting,
+    /// Answers how someone is.
+    Wellbeing,
+    /// Says no, politely or not.
+    Refusal,
+    /// Says yes, or that something was understood or liked.
+    Acknowledgement,
 }
 
 use SmallTalk::{

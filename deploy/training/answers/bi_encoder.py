@@ -8,6 +8,7 @@ sentences, so that the network learns to separate places of the same company.
 import argparse
 import random
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import torch
@@ -54,14 +55,31 @@ class Indexed:
 
 
 def text_vectors(network: Bert, words: Words, texts: list[str], most: int = 64) -> Tensor:
+    return of_texts(words, texts, lambda tokens: mean(network(tokens), tokens), most)
+
+
+def intent_vectors(network: Bert, words: Words, texts: list[str], own: int) -> Tensor:
+    """Returns what intents are told by: the mean of a text's rows below the reader's `own` upper layers, and its vector."""
+
+    def both(tokens: Tensor) -> Tensor:
+        rows, mask = network.embedded(tokens)
+        lower = network.through(rows, mask, network.layers[:-own])
+        upper = network.through(lower, mask, network.layers[-own:])
+        return torch.cat([mean(lower, tokens), mean(upper, tokens)], 1)
+
+    with torch.no_grad():
+        return of_texts(words, texts, both)
+
+
+def of_texts(words: Words, texts: list[str], made_of: Callable[[Tensor], Tensor], most: int = 64) -> Tensor:
+    """Returns a row for each text; `made_of` makes those of a few texts from their tokens."""
     rows = [[words.cls, *words.of(text)[-(LONGEST_TEXT - 2) :], words.sep] for text in texts]
     order = sorted(range(len(rows)), key=lambda at: len(rows[at]))
     made = [None] * len(rows)
     for begin in range(0, len(order), most):
         chunk = order[begin : begin + most]
-        tokens = padded([rows[at] for at in chunk])
-        for at, vector in zip(chunk, mean(network(tokens), tokens)):
-            made[at] = vector
+        for at, row in zip(chunk, made_of(padded([rows[at] for at in chunk]))):
+            made[at] = row
     return torch.stack(made)
 
 

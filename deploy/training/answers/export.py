@@ -1,6 +1,6 @@
 """Writes a trained reader in the form that the engine reads: 8 bits a weight, with its tokenizer, compressed. Fits the
-linear layer that recognises the purpose of an utterance (a question, small talk, a hand-off ...) on the network's
-vectors."""
+linear layer that recognises the purpose of an utterance (a question, small talk, a hand-off ...) on what the network's
+lower and upper layers make of it."""
 
 import argparse
 import json
@@ -12,15 +12,14 @@ import zstandard
 from safetensors.torch import load_file, save
 from torch import Tensor
 
-from .bi_encoder import text_vectors
+from .bi_encoder import intent_vectors
 from .companies import INTENTS, Company, options, trained_and_held
 from .network import Bert, Words, in_three, layer_names
 
 
-def labelled(network: Bert, words: Words, of: list[tuple[str, str]]) -> tuple[Tensor, Tensor]:
-    """Returns the vectors of texts, and the places of their intents."""
-    with torch.no_grad():
-        vectors = text_vectors(network, words, [text for text, _ in of])
+def labelled(network: Bert, words: Words, own: int, of: list[tuple[str, str]]) -> tuple[Tensor, Tensor]:
+    """Returns what intents are told by for each text, and the places of their intents."""
+    vectors = intent_vectors(network, words, [text for text, _ in of], own)
     return vectors, torch.tensor([INTENTS.index(intent) for _, intent in of])
 
 
@@ -44,7 +43,7 @@ def intents(vectors: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
 
     def step():
         optimiser.zero_grad()
-        loss = F.cross_entropy(vectors @ weight.T + bias, labels, weight=share.sqrt()) + 3e-5 * weight.square().sum()
+        loss = F.cross_entropy(vectors @ weight.T + bias, labels, weight=share.sqrt()) + 1e-5 * weight.square().sum()
         loss.backward()
         return loss
 
@@ -77,22 +76,23 @@ def main():
     words = Words(args.model)
     trained, held = trained_and_held(args)
     network = Bert.pretrained(args.model).eval()
+    trained_layers = load_file(args.reader)
+    own = 1 + max(int(name.split(".")[1]) for name in trained_layers if name.startswith("upper."))
     more = utterances(args.utterances) if args.utterances else []
-    vectors, labels = labelled(network, words, turns(trained) + more)
+    vectors, labels = labelled(network, words, own, turns(trained) + more)
     weight, bias = intents(vectors, labels)
     # Other utterances show what an intent sounds like; how often it comes is what turns of companies show.
     share = lambda of: torch.bincount(of, minlength=len(INTENTS)).float() / len(of)
     bias -= share(labels).log() - share(labels[: len(labels) - len(more)]).log()
     if held:
-        vectors, labels = labelled(network, words, turns(held))
+        vectors, labels = labelled(network, words, own, turns(held))
         found = (vectors @ weight.T + bias).argmax(1)
         for at, name in enumerate(INTENTS):
             print(name, "of", int((labels == at).sum()), "found", int(((labels == at) & (found == at)).sum()), end=", ")
             print("wrongly", int(((labels != at) & (found == at)).sum()))
     tensors = load_file(args.model / "model.safetensors")
-    trained_layers = load_file(args.reader)
     tensors |= {name: trained_layers.pop(name) for name in ("score.weight", "score.bias", "roles.weight", "nearness")}
-    for at in range(1 + max(int(name.split(".")[1]) for name in trained_layers)):
+    for at in range(own):
         for mine, theirs in layer_names(f"upper.{at}", f"reading.{at}"):
             tensors |= in_three(theirs, trained_layers[mine])
     tensors |= {"intents.weight": weight, "intents.bias": bias}

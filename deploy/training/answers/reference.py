@@ -7,7 +7,7 @@ from pathlib import Path
 
 import torch
 
-from .bi_encoder import text_vectors
+from .bi_encoder import intent_vectors
 from .companies import Company, Section, Turn
 from .reader import Near
 from .shipped import shipped
@@ -60,8 +60,8 @@ def main():
         for turn in turns:
             found = reader(texts.rows([(turn, section, near.of(turn, section)) for section in sections]))
             scores = [(slope * it + offset).tolist() for it in found]
-            vector = text_vectors(bert, words, [turn.text])[0]
-            intents = (weight @ vector + bias).softmax(0).tolist()
+            told_by = intent_vectors(bert, words, [turn.text], len(reader.upper))[0]
+            intents, vector = (weight @ told_by + bias).softmax(0).tolist(), told_by[bert.words.embedding_dim :]
             before = {f"{it['speaker']}_before": it["text"] for it in turn.history}
             question = {"utterance": turn.text, "user_before": None, "system_before": None} | before
             made.append({"question": question, "scores": scores, "intents": intents, "vector": vector[:8].tolist()})

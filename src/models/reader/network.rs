@@ -6,8 +6,8 @@
 //! read, the rows of utterance, turns before and section go together through upper layers of the
 //! reader's own. A sentence's score is a sum: the mean of its rows there through one linear layer,
 //! and the cosines of its vector and of its section's with the question's. A section therefore goes
-//! through the lower layers once, and a turn too. The intents are a linear layer over the
-//! utterance's vector.
+//! through the lower layers once, and a turn too. The intents are a linear layer over the mean of
+//! the utterance's rows above the lower layers, which know more of its tone, and over its vector.
 //!
 //! `deploy/training/answers` trains and exports it; the file is in the safetensors format,
 //! compressed with zstd: matrices as `NAME` (i8, rows × columns) with `NAME.scale` (f32, one per
@@ -25,7 +25,9 @@ use safetensors::tensor::Dtype;
 use serde::Deserialize;
 use tokenizers::Tokenizer;
 use turnstream_ports::model::encoder::Encoded;
-use turnstream_ports::model::reader::{BEFORE_SHARE, Question, ReadRequest, Reading, Section};
+use turnstream_ports::model::reader::{
+    BEFORE_SHARE, Intent, Question, ReadRequest, Reading, Section,
+};
 use turnstream_ports::script::simplified_text;
 
 use super::LanguageFiles;
@@ -66,7 +68,8 @@ pub(super) struct ReaderNetwork {
     reading: UpperLayers,
     /// Weights and bias of a sentence's score.
     score: (Vec<f32>, f32),
-    /// Weights and bias of each intent's logit.
+    /// Weights and bias of each intent's logit; the first half of the weights is of the lower
+    /// layers, the second of the vector.
     intents: Vec<(Vec<f32>, f32)>,
     /// Factors of the cosines of a sentence and of its section with the question.
     nearness: [f32; 2],
@@ -133,13 +136,14 @@ impl ReaderNetwork {
         let card: ReaderCard = serde_json::from_str(card).map_err(|error| error.to_string())?;
         let mut weights = weights(&SafeTensors::deserialize(&bytes).map_err(said)?)?;
         let width = card.shape.hidden_size;
-        let mut row = |name: &str, count: usize| -> Result<Vec<(Vec<f32>, f32)>, String> {
-            let rows = weights.take(&format!("{name}.weight"), &[count, width])?;
-            let bias = weights.take(&format!("{name}.bias"), &[count])?;
-            Ok(rows.chunks_exact(width).map(<[f32]>::to_vec).zip(bias).collect())
+        let mut linear = |name: &str, [outputs, inputs]: [usize; 2]| {
+            let rows = weights.take(&format!("{name}.weight"), &[outputs, inputs])?;
+            let bias = weights.take(&format!("{name}.bias"), &[outputs])?;
+            let rows = rows.chunks_exact(inputs).map(<[f32]>::to_vec);
+            Ok::<Vec<(Vec<f32>, f32)>, String>(rows.zip(bias).collect())
         };
-        let score = row("score", 1)?.pop().ok_or("it has no score")?;
-        let intents = row("intents", 5)?;
+        let score = linear("score", [1, width])?.pop().ok_or("it has no score")?;
+        let intents = linear("intents", [Intent::ALL.len(), 2 * width])?;
         let nearness = weights.take("nearness", &[2])?;
         let roles = weights.take("roles.weight", &[4, width])?;
         let roles = std::array::from_fn(|role| roles[role * width..][..width].to_vec());
@@ -290,9 +294,10 @@ impl ReaderNetwork {
             scores.push(sentences.into_iter().zip(&near.sentences).map(score).collect());
             cosines.push(near);
         }
-        let of = |layer| apply(layer, &utterance.vectors.whole);
-        let logits: Vec<f32> = self.intents.iter().map(of).collect();
-        let mut intents = [0.0; 5];
+        let mut told_by = unit(mean(&utterance.lower, 0..utterance.lower.len() / width, width));
+        told_by.extend(&utterance.vectors.whole);
+        let logits: Vec<f32> = self.intents.iter().map(|layer| apply(layer, &told_by)).collect();
+        let mut intents = [0.0; Intent::ALL.len()];
         intents.iter_mut().zip(crate::gate::softmax(&logits)).for_each(|(to, it)| *to = it);
         let ReadRequest { question, sections } = request;
         let precision = self.calibration.precision(question, sections, &cosines, &scores);

@@ -161,7 +161,7 @@ mod tests {
             Some(HandOffReason::Asked)
         );
         assert_eq!(
-            hand_off(said, Some(&reading([0.7, 0.0, 0.0, 0.0, 0.3]))),
+            hand_off(said, Some(&reading([0.6, 0.0, 0.0, 0.0, 0.4]))),
             Some(HandOffReason::Safety)
         );
         assert_eq!(hand_off(said, Some(&reading([0.5, 0.0, 0.0, 0.5, 0.0]))), None);

@@ -6,14 +6,15 @@ use std::sync::Arc;
 use timely::dataflow::operators::Concat;
 use turnstream_schemas::Stage;
 
-use crate::cross_revision::{CrossRevisionConfig, CrossRevisionForm, cross_revision};
+use crate::cross_revision::{CrossRevisionConfig, cross_revision};
 use crate::fact_retrieval::{FactRetrievalConfig, FactRetrievalForm, fact_retrieval};
-use crate::fact_selection::{FactSelectionConfig, FactSelectionForm, fact_selection};
+use crate::fact_selection::{FactSelectionConfig, fact_selection};
 use crate::flow::TurnInFlight;
 use crate::gate::{GateConfig, GateForm, gate};
-use crate::query_production::{QueryProductionConfig, QueryProductionForm, query_production};
+use crate::query_production::{QueryProductionConfig, query_production};
+use crate::stage_form::StageForm;
 use crate::testing::{graph, run_dataflow, scene, stage_context};
-use crate::topic_planning::{TopicPlanningConfig, TopicPlanningForm, topic_planning};
+use crate::topic_planning::{TopicPlanningConfig, topic_planning};
 
 const FACTS: &str = "
     coffee UsedFor wake_up 2
@@ -38,11 +39,11 @@ fn grounded(off: &'static [Stage]) -> TurnInFlight {
         let mut selection = FactSelectionConfig::default();
         for stage in off {
             match stage {
-                Stage::QueryProduction => queries.form = QueryProductionForm::Off,
-                Stage::TopicPlanning => topics.form = TopicPlanningForm::Off,
-                Stage::CrossRevision => revision.form = CrossRevisionForm::Off,
+                Stage::QueryProduction => queries.form = StageForm::Off,
+                Stage::TopicPlanning => topics.form = StageForm::Off,
+                Stage::CrossRevision => revision.form = StageForm::Off,
                 Stage::FactRetrieval => retrieval.form = FactRetrievalForm::Off,
-                Stage::FactSelection => selection.form = FactSelectionForm::Off,
+                Stage::FactSelection => selection.form = StageForm::Off,
                 other => panic!("{other} cannot be off"),
             }
         }

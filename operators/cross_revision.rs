@@ -18,38 +18,25 @@ use serde::{Deserialize, Serialize};
 use timely::dataflow::StreamVec;
 use timely::dataflow::operators::Concat;
 use turnstream_knowledge::{Knowledge, View};
-use turnstream_schemas::{Demand, Fault, RevisionAnswer, Stage};
+use turnstream_schemas::{Demand, RevisionAnswer, Stage};
 
 use crate::flow::{Epoch, TurnInFlight};
 use crate::join::{Half, join};
 use crate::prompted::material::{of_context, of_queries, of_topics};
-use crate::prompted::{Answered, Prompt, Prompted, PromptedConfig, Slot};
-use crate::stage::{Answer, Asked, Call, Decide, OnFailure, Step, Streams, Without, run};
+use crate::prompted::{Answered, PromptedConfig, Slot};
+use crate::stage::{OnFailure, Streams, run};
 use crate::stage_config::StageConfig;
 use crate::stage_context::StageContext;
+use crate::stage_form::{DecideInForm, InForm, StageForm};
 
 use reviser::Reviser;
-
-const STAGE: Stage = Stage::CrossRevision;
-
-/// The ways in which a demand can be revised.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "snake_case")]
-pub enum CrossRevisionForm {
-    /// By documented rules over words and the graph; needs no model.
-    Lexical,
-    /// By a prompt to a language model.
-    Prompted,
-    /// Not at all: the demand stays as it is.
-    Off,
-}
 
 /// How a demand is revised.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct CrossRevisionConfig {
-    /// How the revision is made.
-    pub form: CrossRevisionForm,
+    /// How the revision is made; `off` leaves the demand as it is.
+    pub form: StageForm,
     /// How the prompted form asks its language model.
     pub prompted: PromptedConfig,
     /// What happens to a turn on which the stage fails.
@@ -73,7 +60,7 @@ pub struct CrossRevisionConfig {
 impl Default for CrossRevisionConfig {
     fn default() -> Self {
         Self {
-            form: CrossRevisionForm::Lexical,
+            form: StageForm::Lexical,
             prompted: PromptedConfig::default(),
             on_failure: OnFailure::Degrade,
             latest_utterances: 4,
@@ -86,7 +73,7 @@ impl Default for CrossRevisionConfig {
 
 impl StageConfig for CrossRevisionConfig {
     fn prompted(&self) -> Option<&PromptedConfig> {
-        Some(&self.prompted).filter(|_| self.form == CrossRevisionForm::Prompted)
+        Some(&self.prompted).filter(|_| self.form == StageForm::Prompted)
     }
 }
 
@@ -99,7 +86,7 @@ pub fn cross_revision<'scope>(
     context: &StageContext,
 ) -> Streams<'scope, TurnInFlight> {
     let (turns, half_failed) = join(queried, planned);
-    let (demanded, faults) = run(turns, CrossRevision::new(config, context), &context.runner);
+    let (demanded, faults) = run(turns, CrossRevision::stage(config, context), &context.runner);
     (demanded, faults.concat(half_failed))
 }
 
@@ -107,65 +94,29 @@ pub fn cross_revision<'scope>(
 struct CrossRevision {
     config: CrossRevisionConfig,
     knowledge: Knowledge,
-    prompt: Option<Prompt>,
 }
 
 impl CrossRevision {
-    fn new(config: CrossRevisionConfig, context: &StageContext) -> Self {
-        let prompt = context.prompting.prompt::<RevisionAnswer>(STAGE, config.prompted());
-        Self { config, knowledge: context.knowledge.clone(), prompt }
+    fn stage(config: CrossRevisionConfig, context: &StageContext) -> InForm<Self> {
+        let (form, on_failure) = (config.form, config.on_failure);
+        let stage = Self { config, knowledge: context.knowledge.clone() };
+        InForm::new(stage, form, on_failure, context)
+    }
+}
+
+impl DecideInForm for CrossRevision {
+    type Decision = Demand;
+    type Answer = RevisionAnswer;
+
+    const STAGE: Stage = Stage::CrossRevision;
+
+    fn prompted(&self) -> Option<&PromptedConfig> {
+        self.config.prompted()
     }
 
     fn by_rules(&self, turn: &TurnInFlight) -> Demand {
         self.knowledge.at(&turn.knowledge, |view| revise(turn, view, &self.config))
     }
-}
-
-impl Decide for CrossRevision {
-    type Turn = TurnInFlight;
-    type Decision = Demand;
-
-    const STAGE: Stage = STAGE;
-
-    fn on_failure(&self, _: &TurnInFlight) -> OnFailure {
-        self.config.on_failure
-    }
-
-    fn call(&self) -> Option<Call> {
-        self.prompt.as_ref().map(Prompt::call)
-    }
-
-    fn begin(&self, turn: &TurnInFlight) -> Result<Step<Demand>, Fault> {
-        Ok(match (&self.prompt, self.config.form) {
-            (Some(prompt), _) => prompt.begin(self, turn),
-            (None, CrossRevisionForm::Off) => Step::decided(self.without(turn, Without::Off)),
-            (None, _) => Step::decided(self.by_rules(turn)),
-        })
-    }
-
-    fn read(
-        &self,
-        turn: &TurnInFlight,
-        asked: &Asked,
-        answer: Answer,
-    ) -> Result<Step<Demand>, Fault> {
-        Prompt::read_by(self.prompt.as_ref(), self, turn, asked, answer)
-    }
-
-    fn without(&self, turn: &TurnInFlight, why: Without<'_>) -> Demand {
-        match why {
-            Without::ByRules(_) => self.by_rules(turn),
-            _ => unrevised(turn),
-        }
-    }
-
-    fn write(&self, turn: &mut TurnInFlight, demand: Demand) {
-        turn.demand = demand;
-    }
-}
-
-impl Prompted for CrossRevision {
-    type Answer = RevisionAnswer;
 
     fn fill(&self, turn: &TurnInFlight, slot: Slot) -> String {
         match slot {
@@ -175,15 +126,19 @@ impl Prompted for CrossRevision {
         }
     }
 
-    fn understand(
-        &self,
-        turn: &TurnInFlight,
-        said: Answered<RevisionAnswer>,
-    ) -> Result<Demand, Fault> {
+    fn understand(&self, turn: &TurnInFlight, said: Answered<RevisionAnswer>) -> Demand {
         let revised = |view: View<'_>| {
             prompted::revised(turn, view, (&said.answer, &*said.thought), &self.config)
         };
-        Ok(self.knowledge.at(&turn.knowledge, revised))
+        self.knowledge.at(&turn.knowledge, revised)
+    }
+
+    fn without(&self, turn: &TurnInFlight) -> Demand {
+        unrevised(turn)
+    }
+
+    fn write(&self, turn: &mut TurnInFlight, demand: Demand) {
+        turn.demand = demand;
     }
 }
 

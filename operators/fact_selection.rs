@@ -26,35 +26,22 @@ use rustc_hash::FxHashMap;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use timely::dataflow::StreamVec;
-use turnstream_schemas::{Evidence, FactStatement, Fault, SelectionAnswer, Stage};
+use turnstream_schemas::{Evidence, FactStatement, SelectionAnswer, Stage};
 
 use crate::flow::{Candidates, Epoch, TurnInFlight};
-use crate::prompted::{Answered, Prompt, Prompted, PromptedConfig, Slot};
+use crate::prompted::{Answered, PromptedConfig, Slot};
 use crate::ranking::jaccard;
-use crate::stage::{Answer, Asked, Call, Decide, OnFailure, Step, Streams, Without, run};
+use crate::stage::{OnFailure, Streams, run};
 use crate::stage_config::StageConfig;
 use crate::stage_context::StageContext;
-
-const STAGE: Stage = Stage::FactSelection;
-
-/// How facts can be picked.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "snake_case")]
-pub enum FactSelectionForm {
-    /// By documented rules over words and the graph; needs no model.
-    Lexical,
-    /// By a prompt to a language model.
-    Prompted,
-    /// Not at all: the most relevant facts are selected.
-    Off,
-}
+use crate::stage_form::{DecideInForm, InForm, StageForm};
 
 /// How facts are selected.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct FactSelectionConfig {
-    /// How facts are picked.
-    pub form: FactSelectionForm,
+    /// How facts are picked; `off` selects the most relevant ones.
+    pub form: StageForm,
     /// How the language model of the prompted form is asked.
     pub prompted: PromptedConfig,
     /// What happens to a turn where the stage fails.
@@ -94,7 +81,7 @@ pub struct FactSelectionConfig {
 impl Default for FactSelectionConfig {
     fn default() -> Self {
         Self {
-            form: FactSelectionForm::Lexical,
+            form: StageForm::Lexical,
             prompted: PromptedConfig::default(),
             on_failure: OnFailure::Degrade,
             max_selected: 20,
@@ -112,7 +99,7 @@ impl Default for FactSelectionConfig {
 
 impl StageConfig for FactSelectionConfig {
     fn prompted(&self) -> Option<&PromptedConfig> {
-        Some(&self.prompted).filter(|_| self.form == FactSelectionForm::Prompted)
+        Some(&self.prompted).filter(|_| self.form == StageForm::Prompted)
     }
 }
 
@@ -122,84 +109,56 @@ pub fn fact_selection<'scope>(
     config: FactSelectionConfig,
     context: &StageContext,
 ) -> Streams<'scope, TurnInFlight> {
-    run(turns, FactSelection::new(config, context), &context.runner)
+    run(turns, FactSelection::stage(config, context), &context.runner)
 }
 
 /// The stage.
 struct FactSelection {
     config: FactSelectionConfig,
-    prompt: Option<Prompt>,
 }
 
 impl FactSelection {
-    fn new(config: FactSelectionConfig, context: &StageContext) -> Self {
-        let prompt = context.prompting.prompt::<SelectionAnswer>(STAGE, config.prompted());
-        Self { config, prompt }
+    fn stage(config: FactSelectionConfig, context: &StageContext) -> InForm<Self> {
+        let (form, on_failure) = (config.form, config.on_failure);
+        InForm::new(Self { config }, form, on_failure, context)
     }
 }
 
-impl Decide for FactSelection {
-    type Turn = TurnInFlight;
+impl DecideInForm for FactSelection {
     type Decision = Vec<Evidence>;
-
-    const STAGE: Stage = STAGE;
-
-    fn on_failure(&self, _: &TurnInFlight) -> OnFailure {
-        self.config.on_failure
-    }
-
-    fn call(&self) -> Option<Call> {
-        self.prompt.as_ref().map(Prompt::call)
-    }
-
-    fn begin(&self, turn: &TurnInFlight) -> Result<Step<Vec<Evidence>>, Fault> {
-        let Candidates { foreseen, unforeseen, .. } = &turn.candidates;
-        if foreseen.is_empty() && unforeseen.is_empty() {
-            // In every form, rules select passages.
-            return Ok(Step::decided(select(&turn.candidates, &self.config)));
-        }
-        Ok(match (&self.prompt, self.config.form) {
-            (Some(prompt), _) => prompt.begin(self, turn),
-            (None, FactSelectionForm::Off) => Step::decided(self.without(turn, Without::Off)),
-            (None, _) => Step::decided(select(&turn.candidates, &self.config)),
-        })
-    }
-
-    fn read(
-        &self,
-        turn: &TurnInFlight,
-        asked: &Asked,
-        answer: Answer,
-    ) -> Result<Step<Vec<Evidence>>, Fault> {
-        Prompt::read_by(self.prompt.as_ref(), self, turn, asked, answer)
-    }
-
-    fn without(&self, turn: &TurnInFlight, why: Without<'_>) -> Vec<Evidence> {
-        match why {
-            Without::ByRules(_) => select(&turn.candidates, &self.config),
-            _ => most_relevant(&turn.candidates, &self.config),
-        }
-    }
-
-    fn write(&self, turn: &mut TurnInFlight, evidence: Vec<Evidence>) {
-        turn.evidence = evidence;
-        turn.candidates = Candidates::default();
-    }
-}
-
-impl Prompted for FactSelection {
     type Answer = SelectionAnswer;
+
+    const STAGE: Stage = Stage::FactSelection;
+
+    fn prompted(&self) -> Option<&PromptedConfig> {
+        self.config.prompted()
+    }
+
+    fn by_rules(&self, turn: &TurnInFlight) -> Vec<Evidence> {
+        select(&turn.candidates, &self.config)
+    }
+
+    /// Rules select passages in every form.
+    fn is_for_rules(&self, turn: &TurnInFlight) -> bool {
+        let Candidates { foreseen, unforeseen, .. } = &turn.candidates;
+        foreseen.is_empty() && unforeseen.is_empty()
+    }
 
     fn fill(&self, turn: &TurnInFlight, slot: Slot) -> String {
         prompted::fill(turn, slot)
     }
 
-    fn understand(
-        &self,
-        turn: &TurnInFlight,
-        said: Answered<SelectionAnswer>,
-    ) -> Result<Vec<Evidence>, Fault> {
-        Ok(prompted::selected(&turn.candidates, &said.answer, &self.config))
+    fn understand(&self, turn: &TurnInFlight, said: Answered<SelectionAnswer>) -> Vec<Evidence> {
+        prompted::selected(&turn.candidates, &said.answer, &self.config)
+    }
+
+    fn without(&self, turn: &TurnInFlight) -> Vec<Evidence> {
+        most_relevant(&turn.candidates, &self.config)
+    }
+
+    fn write(&self, turn: &mut TurnInFlight, evidence: Vec<Evidence>) {
+        turn.evidence = evidence;
+        turn.candidates = Candidates::default();
     }
 }
 

@@ -100,6 +100,7 @@ pub mod salience;
 pub mod stage;
 pub mod stage_config;
 pub mod stage_context;
+pub mod stage_form;
 pub mod timers;
 pub mod unified;
 pub mod views;

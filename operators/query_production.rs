@@ -20,44 +20,29 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use timely::dataflow::StreamVec;
 use turnstream_knowledge::{ConceptId, Fact, Knowledge, RelationKind, View};
-use turnstream_schemas::{
-    ExplicitQuery, Fault, ImplicitQuery, Queries, QueriesAnswer, Score, Stage,
-};
+use turnstream_schemas::{ExplicitQuery, ImplicitQuery, Queries, QueriesAnswer, Score, Stage};
 
 use crate::flow::{Epoch, TurnInFlight};
 use crate::join::{Half, halves};
 use crate::meaning::FactMeaning;
 use crate::prompted::material::of_context;
-use crate::prompted::{Answered, Prompt, Prompted, PromptedConfig, Slot};
+use crate::prompted::{Answered, PromptedConfig, Slot};
 use crate::salience::{
     Named, Recency, Said, enumerate, named_concepts, saturate, strength, word_count,
 };
-use crate::stage::{Answer, Asked, Call, Decide, OnFailure, Step, Without, run};
+use crate::stage::{OnFailure, run};
 use crate::stage_config::StageConfig;
 use crate::stage_context::StageContext;
+use crate::stage_form::{DecideInForm, InForm, StageForm};
 
 pub use by_meaning::ByMeaningConfig;
-
-const STAGE: Stage = Stage::QueryProduction;
-
-/// The ways in which queries can be found.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "snake_case")]
-pub enum QueryProductionForm {
-    /// By documented rules over words and the graph; needs no model.
-    Lexical,
-    /// By a prompt to a language model.
-    Prompted,
-    /// Not at all: the turn goes on without queries.
-    Off,
-}
 
 /// How queries are produced.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct QueryProductionConfig {
-    /// How queries are found.
-    pub form: QueryProductionForm,
+    /// How queries are found; `off` is for none.
+    pub form: StageForm,
     /// How the prompted form asks its language model.
     pub prompted: PromptedConfig,
     /// What happens to a turn on which the stage fails.
@@ -96,7 +81,7 @@ pub struct QueryProductionConfig {
 impl Default for QueryProductionConfig {
     fn default() -> Self {
         Self {
-            form: QueryProductionForm::Lexical,
+            form: StageForm::Lexical,
             prompted: PromptedConfig::default(),
             on_failure: OnFailure::Degrade,
             max_explicit: 8,
@@ -114,7 +99,7 @@ impl Default for QueryProductionConfig {
 
 impl StageConfig for QueryProductionConfig {
     fn prompted(&self) -> Option<&PromptedConfig> {
-        Some(&self.prompted).filter(|_| self.form == QueryProductionForm::Prompted)
+        Some(&self.prompted).filter(|_| self.form == StageForm::Prompted)
     }
 }
 
@@ -125,7 +110,7 @@ pub fn query_production<'scope>(
     config: QueryProductionConfig,
     context: &StageContext,
 ) -> StreamVec<'scope, Epoch, Half> {
-    halves(run(turns, QueryProduction::new(config, context), &context.runner))
+    halves(run(turns, QueryProduction::stage(config, context), &context.runner))
 }
 
 /// The stage.
@@ -133,80 +118,47 @@ struct QueryProduction {
     config: QueryProductionConfig,
     knowledge: Knowledge,
     meaning: Option<FactMeaning>,
-    prompt: Option<Prompt>,
 }
 
 impl QueryProduction {
-    fn new(config: QueryProductionConfig, context: &StageContext) -> Self {
+    fn stage(config: QueryProductionConfig, context: &StageContext) -> InForm<Self> {
         let StageContext { knowledge, meaning, .. } = context.clone();
-        let prompt = context.prompting.prompt::<QueriesAnswer>(STAGE, config.prompted());
-        Self { config, knowledge, meaning, prompt }
+        let (form, on_failure) = (config.form, config.on_failure);
+        InForm::new(Self { config, knowledge, meaning }, form, on_failure, context)
+    }
+}
+
+impl DecideInForm for QueryProduction {
+    type Decision = (Queries, String);
+    type Answer = QueriesAnswer;
+
+    const STAGE: Stage = Stage::QueryProduction;
+
+    fn prompted(&self) -> Option<&PromptedConfig> {
+        self.config.prompted()
     }
 
     fn by_rules(&self, turn: &TurnInFlight) -> (Queries, String) {
         let queries = |view: View<'_>| produce(turn, view, self.meaning.as_ref(), &self.config);
         self.knowledge.at(&turn.knowledge, queries)
     }
-}
-
-impl Decide for QueryProduction {
-    type Turn = TurnInFlight;
-    type Decision = (Queries, String);
-
-    const STAGE: Stage = STAGE;
-
-    fn on_failure(&self, _: &TurnInFlight) -> OnFailure {
-        self.config.on_failure
-    }
-
-    fn call(&self) -> Option<Call> {
-        self.prompt.as_ref().map(Prompt::call)
-    }
-
-    fn begin(&self, turn: &TurnInFlight) -> Result<Step<Self::Decision>, Fault> {
-        Ok(match (&self.prompt, self.config.form) {
-            (Some(prompt), _) => prompt.begin(self, turn),
-            (None, QueryProductionForm::Off) => Step::decided(self.without(turn, Without::Off)),
-            (None, _) => Step::decided(self.by_rules(turn)),
-        })
-    }
-
-    fn read(
-        &self,
-        turn: &TurnInFlight,
-        asked: &Asked,
-        answer: Answer,
-    ) -> Result<Step<Self::Decision>, Fault> {
-        Prompt::read_by(self.prompt.as_ref(), self, turn, asked, answer)
-    }
-
-    fn without(&self, turn: &TurnInFlight, why: Without<'_>) -> Self::Decision {
-        match why {
-            Without::ByRules(_) => self.by_rules(turn),
-            _ => Default::default(),
-        }
-    }
-
-    fn write(&self, turn: &mut TurnInFlight, (queries, thought): Self::Decision) {
-        turn.demand.queries = queries;
-        turn.demand.thoughts.queries = thought;
-    }
-}
-
-impl Prompted for QueryProduction {
-    type Answer = QueriesAnswer;
 
     fn fill(&self, turn: &TurnInFlight, slot: Slot) -> String {
         of_context(&turn.context, slot)
     }
 
-    fn understand(
-        &self,
-        turn: &TurnInFlight,
-        said: Answered<QueriesAnswer>,
-    ) -> Result<Self::Decision, Fault> {
+    fn understand(&self, turn: &TurnInFlight, said: Answered<QueriesAnswer>) -> (Queries, String) {
         let queries = |view: View<'_>| prompted::queries(turn, view, &said.answer, &self.config);
-        Ok((self.knowledge.at(&turn.knowledge, queries), said.thought))
+        (self.knowledge.at(&turn.knowledge, queries), said.thought)
+    }
+
+    fn without(&self, _: &TurnInFlight) -> (Queries, String) {
+        Default::default()
+    }
+
+    fn write(&self, turn: &mut TurnInFlight, (queries, thought): (Queries, String)) {
+        turn.demand.queries = queries;
+        turn.demand.thoughts.queries = thought;
     }
 }
 

@@ -16,39 +16,26 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use timely::dataflow::StreamVec;
 use turnstream_knowledge::{ConceptId, Knowledge, View};
-use turnstream_schemas::{Fault, Score, Stage, Topic, Topics, TopicsAnswer};
+use turnstream_schemas::{Score, Stage, Topic, Topics, TopicsAnswer};
 
 use crate::flow::{Epoch, TurnInFlight};
 use crate::join::{Half, halves};
 use crate::prompted::material::of_context;
-use crate::prompted::{Answered, Prompt, Prompted, PromptedConfig, Slot};
+use crate::prompted::{Answered, PromptedConfig, Slot};
 use crate::salience::{
     Named, Recency, Said, enumerate, familiarity, named_concepts, saturate, strength, word_count,
 };
-use crate::stage::{Answer, Asked, Call, Decide, OnFailure, Step, Without, run};
+use crate::stage::{OnFailure, run};
 use crate::stage_config::StageConfig;
 use crate::stage_context::StageContext;
-
-const STAGE: Stage = Stage::TopicPlanning;
-
-/// The ways in which topics can be found.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "snake_case")]
-pub enum TopicPlanningForm {
-    /// By documented rules over words and the graph; needs no model.
-    Lexical,
-    /// By a prompt to a language model.
-    Prompted,
-    /// Not at all: the turn goes on without topics.
-    Off,
-}
+use crate::stage_form::{DecideInForm, InForm, StageForm};
 
 /// How topics are planned.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct TopicPlanningConfig {
-    /// How topics are found.
-    pub form: TopicPlanningForm,
+    /// How topics are found; `off` is for none.
+    pub form: StageForm,
     /// How the prompted form asks its language model.
     pub prompted: PromptedConfig,
     /// What happens to a turn on which the stage fails.
@@ -84,7 +71,7 @@ pub struct TopicPlanningConfig {
 impl Default for TopicPlanningConfig {
     fn default() -> Self {
         Self {
-            form: TopicPlanningForm::Lexical,
+            form: StageForm::Lexical,
             prompted: PromptedConfig::default(),
             on_failure: OnFailure::Degrade,
             max_maintained: 5,
@@ -101,7 +88,7 @@ impl Default for TopicPlanningConfig {
 
 impl StageConfig for TopicPlanningConfig {
     fn prompted(&self) -> Option<&PromptedConfig> {
-        Some(&self.prompted).filter(|_| self.form == TopicPlanningForm::Prompted)
+        Some(&self.prompted).filter(|_| self.form == StageForm::Prompted)
     }
 }
 
@@ -112,85 +99,53 @@ pub fn topic_planning<'scope>(
     config: TopicPlanningConfig,
     context: &StageContext,
 ) -> StreamVec<'scope, Epoch, Half> {
-    halves(run(turns, TopicPlanning::new(config, context), &context.runner))
+    halves(run(turns, TopicPlanning::stage(config, context), &context.runner))
 }
 
 /// The stage.
 struct TopicPlanning {
     config: TopicPlanningConfig,
     knowledge: Knowledge,
-    prompt: Option<Prompt>,
 }
 
 impl TopicPlanning {
-    fn new(config: TopicPlanningConfig, context: &StageContext) -> Self {
-        let prompt = context.prompting.prompt::<TopicsAnswer>(STAGE, config.prompted());
-        Self { config, knowledge: context.knowledge.clone(), prompt }
+    fn stage(config: TopicPlanningConfig, context: &StageContext) -> InForm<Self> {
+        let (form, on_failure) = (config.form, config.on_failure);
+        let stage = Self { config, knowledge: context.knowledge.clone() };
+        InForm::new(stage, form, on_failure, context)
+    }
+}
+
+impl DecideInForm for TopicPlanning {
+    type Decision = (Topics, String);
+    type Answer = TopicsAnswer;
+
+    const STAGE: Stage = Stage::TopicPlanning;
+
+    fn prompted(&self) -> Option<&PromptedConfig> {
+        self.config.prompted()
     }
 
     fn by_rules(&self, turn: &TurnInFlight) -> (Topics, String) {
         self.knowledge.at(&turn.knowledge, |view| plan(turn, view, &self.config))
     }
-}
-
-impl Decide for TopicPlanning {
-    type Turn = TurnInFlight;
-    type Decision = (Topics, String);
-
-    const STAGE: Stage = STAGE;
-
-    fn on_failure(&self, _: &TurnInFlight) -> OnFailure {
-        self.config.on_failure
-    }
-
-    fn call(&self) -> Option<Call> {
-        self.prompt.as_ref().map(Prompt::call)
-    }
-
-    fn begin(&self, turn: &TurnInFlight) -> Result<Step<Self::Decision>, Fault> {
-        Ok(match (&self.prompt, self.config.form) {
-            (Some(prompt), _) => prompt.begin(self, turn),
-            (None, TopicPlanningForm::Off) => Step::decided(self.without(turn, Without::Off)),
-            (None, _) => Step::decided(self.by_rules(turn)),
-        })
-    }
-
-    fn read(
-        &self,
-        turn: &TurnInFlight,
-        asked: &Asked,
-        answer: Answer,
-    ) -> Result<Step<Self::Decision>, Fault> {
-        Prompt::read_by(self.prompt.as_ref(), self, turn, asked, answer)
-    }
-
-    fn without(&self, turn: &TurnInFlight, why: Without<'_>) -> Self::Decision {
-        match why {
-            Without::ByRules(_) => self.by_rules(turn),
-            _ => Default::default(),
-        }
-    }
-
-    fn write(&self, turn: &mut TurnInFlight, (topics, thought): Self::Decision) {
-        turn.demand.topics = topics;
-        turn.demand.thoughts.topics = thought;
-    }
-}
-
-impl Prompted for TopicPlanning {
-    type Answer = TopicsAnswer;
 
     fn fill(&self, turn: &TurnInFlight, slot: Slot) -> String {
         of_context(&turn.context, slot)
     }
 
-    fn understand(
-        &self,
-        turn: &TurnInFlight,
-        said: Answered<TopicsAnswer>,
-    ) -> Result<Self::Decision, Fault> {
+    fn understand(&self, turn: &TurnInFlight, said: Answered<TopicsAnswer>) -> (Topics, String) {
         let topics = |view: View<'_>| prompted::topics(turn, view, &said.answer, &self.config);
-        Ok((self.knowledge.at(&turn.knowledge, topics), said.thought))
+        (self.knowledge.at(&turn.knowledge, topics), said.thought)
+    }
+
+    fn without(&self, _: &TurnInFlight) -> (Topics, String) {
+        Default::default()
+    }
+
+    fn write(&self, turn: &mut TurnInFlight, (topics, thought): (Topics, String)) {
+        turn.demand.topics = topics;
+        turn.demand.thoughts.topics = thought;
     }
 }
 

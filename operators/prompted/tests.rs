@@ -8,16 +8,15 @@ use turnstream_schemas::{
 };
 
 use super::*;
-use crate::cross_revision::{CrossRevisionConfig, CrossRevisionForm, cross_revision};
-use crate::fact_selection::{FactSelectionConfig, FactSelectionForm, fact_selection};
+use crate::cross_revision::{CrossRevisionConfig, cross_revision};
+use crate::fact_selection::{FactSelectionConfig, fact_selection};
 use crate::flow::{Candidates, Failed, TurnInFlight};
 use crate::gate::{GateConfig, GateForm, gate};
-use crate::query_production::{
-    QueryProductionConfig, QueryProductionForm, produce, query_production,
-};
+use crate::query_production::{QueryProductionConfig, produce, query_production};
 use crate::stage::OnFailure;
+use crate::stage_form::StageForm;
 use crate::testing::{asking, context, graph, run_dataflow, scene, stage_context};
-use crate::topic_planning::{TopicPlanningConfig, TopicPlanningForm, plan, topic_planning};
+use crate::topic_planning::{TopicPlanningConfig, plan, topic_planning};
 
 const FACTS: &str = "
     coffee Causes insomnia 2
@@ -48,7 +47,7 @@ fn queried(
 }
 
 fn query_config() -> QueryProductionConfig {
-    QueryProductionConfig { form: QueryProductionForm::Prompted, ..Default::default() }
+    QueryProductionConfig { form: StageForm::Prompted, ..Default::default() }
 }
 
 const QUERIES: &str = r#"{"aim": "to sleep better", "explicit": ["Sleep", "coffee", "yoga", "rest"],
@@ -186,7 +185,7 @@ fn the_gate_goes_by_the_models_word() {
 fn topics_are_concepts_that_the_graph_has() {
     let graph = graph(FACTS);
     let turn = scene(&LINES, &graph);
-    let config = TopicPlanningConfig { form: TopicPlanningForm::Prompted, ..Default::default() };
+    let config = TopicPlanningConfig { form: StageForm::Prompted, ..Default::default() };
     let (planned, _): (Vec<TurnInFlight>, _) = run_dataflow(vec![turn], move |turns| {
         use timely::dataflow::operators::vec::ResultStream;
         let answer = r#"{"course": "to drinks", "extended": ["green tea", "sleep", "zzz"],
@@ -212,7 +211,7 @@ fn topics_are_concepts_that_the_graph_has() {
 fn a_revision_is_told_as_what_changed() {
     let graph = graph(FACTS);
     let turn = scene(&LINES, &graph);
-    let config = CrossRevisionConfig { form: CrossRevisionForm::Prompted, ..Default::default() };
+    let config = CrossRevisionConfig { form: StageForm::Prompted, ..Default::default() };
     let (demanded, _): (Vec<TurnInFlight>, _) = run_dataflow(vec![turn], move |turns| {
         use timely::dataflow::operators::vec::Map;
         let view = Arc::clone(&graph);
@@ -276,8 +275,7 @@ fn facts_are_selected_by_number_the_foreseen_ones_first() {
         let graph: Arc<Graph> = graph(FACTS);
         let demand = turnstream_schemas::Demand::default();
         let turn = TurnInFlight { candidates, ..TurnInFlight { demand, ..scene(&LINES, &graph) } };
-        let config =
-            FactSelectionConfig { form: FactSelectionForm::Prompted, ..Default::default() };
+        let config = FactSelectionConfig { form: StageForm::Prompted, ..Default::default() };
         let (grounded, failed): (Vec<TurnInFlight>, _) = run_dataflow(vec![turn], move |turns| {
             let means = asking(stage_context(&graph), move |request| {
                 assert!(request.prompt.contains("- 1. tea is a drink"), "{}", request.prompt);

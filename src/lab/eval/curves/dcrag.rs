@@ -2,13 +2,10 @@
 //! generator is the same for all: the configuration's.
 
 use turnstream_engine::config::{Config, Snapshot};
-use turnstream_operators::cross_revision::CrossRevisionForm;
 use turnstream_operators::decision::DecisionForm;
 use turnstream_operators::fact_retrieval::FactRetrievalForm;
-use turnstream_operators::fact_selection::FactSelectionForm;
 use turnstream_operators::gate::GateForm;
-use turnstream_operators::query_production::QueryProductionForm;
-use turnstream_operators::topic_planning::TopicPlanningForm;
+use turnstream_operators::stage_form::StageForm;
 use turnstream_sources::knowledge;
 
 use super::replayed::{ReplayError, ReplayLog};
@@ -93,16 +90,16 @@ const ALL_STAGES: &str = "all stages";
 const T_RAG: &str = "every concept is a query (T-RAG)";
 
 fn without_revision(config: &mut Config) {
-    config.cross_revision.form = CrossRevisionForm::Off;
+    config.cross_revision.form = StageForm::Off;
 }
 
 fn without_topics(config: &mut Config) {
-    config.topic_planning.form = TopicPlanningForm::Off;
+    config.topic_planning.form = StageForm::Off;
     without_revision(config);
 }
 
 fn without_selection(config: &mut Config) {
-    config.fact_selection.form = FactSelectionForm::Off;
+    config.fact_selection.form = StageForm::Off;
 }
 
 /// Queries alone find the facts, of which the most relevant are used.
@@ -127,7 +124,7 @@ fn ablations() -> Vec<(&'static str, Change)> {
             without_selection(config);
         }),
         ("without queries and revision", |config| {
-            config.query_production.form = QueryProductionForm::Off;
+            config.query_production.form = StageForm::Off;
             without_revision(config);
         }),
         ("without topics and revision", without_topics),

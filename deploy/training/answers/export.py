@@ -1,6 +1,6 @@
-"""Writes a trained reader in the form that the engine reads: 8 bits a weight, with its tokenizer, compressed. Fits the
-linear layer that recognises the purpose of an utterance (a question, small talk, a hand-off ...) on what the network's
-lower and upper layers make of it."""
+"""Writes a trained reader in the form that the engine reads: rounded to numbers of 8 bits at most, with its tokenizer,
+compressed. Fits the linear layer that recognises the purpose of an utterance (a question, small talk, a hand-off ...) on
+what the network's lower and upper layers make of it."""
 
 import argparse
 import json
@@ -14,7 +14,9 @@ from torch import Tensor
 
 from .bi_encoder import intent_vectors
 from .companies import INTENTS, Company, options, trained_and_held
-from .network import Bert, Words, in_three, layer_names
+from .network import Bert, Words, in_three, layer_names, names
+from .reader import Reader
+from .rounding import LEVELS, round_weights, steps
 
 
 def labelled(network: Bert, words: Words, own: int, of: list[tuple[str, str]]) -> tuple[Tensor, Tensor]:
@@ -51,18 +53,45 @@ def intents(vectors: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
     return weight.detach(), bias.detach()
 
 
-def at_eight_bits(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
-    """Returns matrices as rows of 8 bits with a scale each."""
+def by_file(bert: Bert, reader: Reader, of: dict[str, Tensor]) -> dict[str, Tensor]:
+    """Returns what training names, the weights of both or something for each of them, by the names in the file."""
+    named = names(len(bert.layers))
+    for at in range(len(reader.upper)):
+        named += layer_names(f"upper.{at}", f"reading.{at}")
+    named += [(name, name) for name in ("score.weight", "score.bias", "roles.weight", "nearness")]
+    made = {}
+    for mine, theirs in named:
+        if mine in of:
+            made |= in_three(theirs, of[mine])
+    return made
+
+
+def at_eight_bits(tensors: dict[str, Tensor], rounded: dict[str, Tensor]) -> dict[str, Tensor]:
+    """Returns matrices as rows of 8 bits with a scale each: the step of those that are `rounded`."""
     made = {}
     for name, value in tensors.items():
         value = value.float()
         if value.dim() == 2 and min(value.shape) > 8:
-            scale = value.abs().amax(1).clamp(min=1e-8) / 127
-            made[name] = (value / scale[:, None]).round().clamp(-127, 127).to(torch.int8)
-            made[f"{name}.scale"] = scale
+            step = rounded[name] if name in rounded else steps(value, 0.0)
+            made[name] = (value / step).round().clamp(-LEVELS, LEVELS).to(torch.int8)
+            made[f"{name}.scale"] = step[:, 0].contiguous()
         else:
             made[name] = value.contiguous()
     return made
+
+
+def write(
+    out: Path, card: dict, bert: Bert, reader: Reader, rounded: dict[str, Tensor], intents: tuple[Tensor, Tensor]
+):
+    """Writes a reader that is `rounded` (the steps by the names in training)."""
+    tensors = by_file(bert, reader, bert.state_dict() | reader.state_dict())
+    tensors |= dict(zip(("intents.weight", "intents.bias"), intents))
+    made = at_eight_bits(tensors, by_file(bert, reader, rounded))
+    # Numbers of a byte hardly repeat: short repetitions would cost more than the codes of the bytes.
+    compression = zstandard.ZstdCompressionParameters.from_level(19, min_match=7)
+    made = zstandard.ZstdCompressor(compression_params=compression).compress(save(made, {"turnstream": json.dumps(card)}))
+    out.write_bytes(made)
+    print(f"{out}: {len(made):,} bytes")
 
 
 def main():
@@ -78,6 +107,9 @@ def main():
     network = Bert.pretrained(args.model).eval()
     trained_layers = load_file(args.reader)
     own = 1 + max(int(name.split(".")[1]) for name in trained_layers if name.startswith("upper."))
+    reader = Reader(network, own)
+    reader.load_state_dict(trained_layers)
+    rounded = round_weights(network, reader, words, trained)
     more = utterances(args.utterances) if args.utterances else []
     vectors, labels = labelled(network, words, own, turns(trained) + more)
     weight, bias = intents(vectors, labels)
@@ -90,19 +122,11 @@ def main():
         for at, name in enumerate(INTENTS):
             print(name, "of", int((labels == at).sum()), "found", int(((labels == at) & (found == at)).sum()), end=", ")
             print("wrongly", int(((labels != at) & (found == at)).sum()))
-    tensors = load_file(args.model / "model.safetensors")
-    tensors |= {name: trained_layers.pop(name) for name in ("score.weight", "score.bias", "roles.weight", "nearness")}
-    for at in range(own):
-        for mine, theirs in layer_names(f"upper.{at}", f"reading.{at}"):
-            tensors |= in_three(theirs, trained_layers[mine])
-    tensors |= {"intents.weight": weight, "intents.bias": bias}
     card = {
         "shape": json.loads((args.model / "config.json").read_text()),
         "tokenizer": json.loads((args.model / "tokenizer.json").read_text()),
     }
-    made = save(at_eight_bits(tensors), {"turnstream": json.dumps(card)})
-    args.out.write_bytes(zstandard.compress(made, 19))
-    print(f"{args.out}: {args.out.stat().st_size:,} bytes")
+    write(args.out, card, network, reader, rounded, (weight, bias))
 
 
 if __name__ == "__main__":

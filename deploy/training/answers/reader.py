@@ -73,6 +73,17 @@ class Reader(nn.Module):
         self.nearness = nn.Parameter(torch.tensor([10.0, 10.0]))
         nn.init.constant_(self.score.bias, -10.0)
 
+    def joined(self, row: Row) -> Tensor:
+        """Returns the states of a row's texts together, each with its role."""
+        return torch.cat([states + self.roles.weight[role] for role, states in row.texts])
+
+    @staticmethod
+    def batch(joined: list[Tensor]) -> tuple[Tensor, Tensor]:
+        """Returns states padded to one length, and the mask of those that attention sees."""
+        x = nn.utils.rnn.pad_sequence(joined, batch_first=True)
+        lengths = torch.tensor([len(row) for row in joined])
+        return x, (torch.arange(x.shape[1])[None] < lengths[:, None])[:, None, None, :]
+
     def forward(self, rows: list[Row]) -> list[Tensor]:
         """Returns the scores of each row's sentences."""
         found = [None] * len(rows)
@@ -80,14 +91,11 @@ class Reader(nn.Module):
         # Rows of similar length together need little padding.
         for begin in range(0, len(order), 8):
             chunk = order[begin : begin + 8]
-            joined = [torch.cat([states + self.roles.weight[role] for role, states in rows[at].texts]) for at in chunk]
-            x = nn.utils.rnn.pad_sequence(joined, batch_first=True)
-            lengths = torch.tensor([len(row) for row in joined])
-            seen = (torch.arange(x.shape[1])[None] < lengths[:, None])[:, None, None, :]
-            states = Bert.through(x, seen, self.upper)
+            joined = [self.joined(rows[at]) for at in chunk]
+            states = Bert.through(*self.batch(joined), self.upper)
             for place, at in enumerate(chunk):
                 row = rows[at]
-                first = lengths[place] - len(row.texts[-1][1])
+                first = len(joined[place]) - len(row.texts[-1][1])
                 means = [states[place, first + a : first + b].mean(0) for a, b in row.spans]
                 found[at] = self.score(torch.stack(means)).squeeze(-1).float() + row.near @ self.nearness.float()
         return found

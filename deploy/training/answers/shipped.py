@@ -1,4 +1,4 @@
-"""Opens the reader that ships, as PyTorch computes it: with the numbers that the engine has, at 8 bits a weight."""
+"""Opens the reader that ships, as PyTorch computes it: with the numbers that the engine has."""
 
 import json
 import tempfile

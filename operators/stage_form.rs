@@ -1,8 +1,8 @@
 //! Defines the stage that decides by rules or by a prompt, or is off: DCRAG's stages of demand and its fact
 //! selection.
 //!
-//! Such a stage implements [`DecideInForm`]: both ways to decide, and what stands in for a decision.
-//! [`InForm`] runs it in the configured [`StageForm`].
+//! Such a stage implements `DecideInForm`: both ways to decide, and what stands in for a decision.
+//! `InForm` runs it in the configured [`StageForm`].
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};

@@ -54,7 +54,7 @@ def intents(vectors: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def by_file(bert: Bert, reader: Reader, of: dict[str, Tensor]) -> dict[str, Tensor]:
-    """Returns what training names, the weights of both or something for each of them, by the names in the file."""
+    """Returns tensors, which training names, by the names in the file; query, key and value are separate there."""
     named = names(len(bert.layers))
     for at in range(len(reader.upper)):
         named += layer_names(f"upper.{at}", f"reading.{at}")
@@ -83,7 +83,7 @@ def at_eight_bits(tensors: dict[str, Tensor], rounded: dict[str, Tensor]) -> dic
 def write(
     out: Path, card: dict, bert: Bert, reader: Reader, rounded: dict[str, Tensor], intents: tuple[Tensor, Tensor]
 ):
-    """Writes a reader that is `rounded` (the steps by the names in training)."""
+    """Writes a reader whose weights are rounded; `rounded` has their steps by the names in training."""
     tensors = by_file(bert, reader, bert.state_dict() | reader.state_dict())
     tensors |= dict(zip(("intents.weight", "intents.bias"), intents))
     made = at_eight_bits(tensors, by_file(bert, reader, rounded))

@@ -127,8 +127,16 @@ impl ResponseDecision {
         turn: &TurnInFlight,
         reading: Option<&Reading>,
     ) -> Option<DecidedResponse> {
+        self.handed_over_for(turn, intent::hand_off(turn.context.query(), reading)?)
+    }
+
+    /// Hands over for this reason, if the configuration wants that.
+    fn handed_over_for(
+        &self,
+        turn: &TurnInFlight,
+        reason: HandOffReason,
+    ) -> Option<DecidedResponse> {
         let config = &self.config.hand_off;
-        let reason = intent::hand_off(turn.context.query(), reading)?;
         let is_wanted = match reason {
             HandOffReason::Asked => config.asked,
             HandOffReason::Complaint => config.complaint,

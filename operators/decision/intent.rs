@@ -56,6 +56,8 @@ struct CallsForPerson {
     /// The least probability where the utterance has a cue of it. A cue alone may be a name or a topic:
     /// "is the film Suicide Squad in stock".
     least_with_cue: f32,
+    /// The least probability where nothing answers the utterance: declining it helps nobody.
+    least_unanswered: f32,
 }
 
 /// The reasons, the most urgent first. Where people are in danger, one hand-off too many is the
@@ -64,20 +66,23 @@ const REASONS: [CallsForPerson; 3] = [
     CallsForPerson {
         reason: HandOffReason::Safety,
         intent: Intent::Safety,
-        least: 0.35,
+        least: 0.3,
         least_with_cue: 0.05,
+        least_unanswered: 0.2,
     },
     CallsForPerson {
         reason: HandOffReason::Asked,
         intent: Intent::HandOff,
-        least: 0.5,
+        least: 0.4,
         least_with_cue: 0.1,
+        least_unanswered: 0.3,
     },
     CallsForPerson {
         reason: HandOffReason::Complaint,
         intent: Intent::Complaint,
-        least: 0.6,
+        least: 0.5,
         least_with_cue: 0.1,
+        least_unanswered: 0.2,
     },
 ];
 /// The least probability at which the reader calls an utterance small talk, and that of danger from
@@ -98,6 +103,12 @@ pub(super) fn hand_off(utterance: &str, reading: Option<&Reading>) -> Option<Han
         is_meant && !(asks_what_we_are && it.reason == HandOffReason::Asked)
     });
     reason.map(|(it, _)| it.reason)
+}
+
+/// Returns why an utterance that nothing answers probably calls for a person.
+pub(super) fn hand_off_unanswered(reading: &Reading) -> Option<HandOffReason> {
+    let reason = REASONS.iter().find(|it| probability(reading, it.intent) >= it.least_unanswered);
+    reason.map(|it| it.reason)
 }
 
 /// Whether the utterance only keeps the conversation going: by its words or by the reader.
@@ -167,7 +178,7 @@ mod tests {
             hand_off(said, Some(&reading([0.6, 0.0, 0.0, 0.0, 0.4]))),
             Some(HandOffReason::Safety)
         );
-        assert_eq!(hand_off(said, Some(&reading([0.5, 0.0, 0.0, 0.5, 0.0]))), None);
+        assert_eq!(hand_off(said, Some(&reading([0.6, 0.0, 0.0, 0.4, 0.0]))), None);
         for (said, of, reason) in [
             ("is Suicide Squad in stock", [0.98, 0.0, 0.0, 0.0, 0.02], None),
             ("it smells of gas", [0.9, 0.0, 0.0, 0.0, 0.1], Some(HandOffReason::Safety)),

@@ -118,19 +118,33 @@ impl ResponseDecision {
                 let decided = ActionDecision { said, ..ActionDecision::to(Action::Answer) };
                 DecidedResponse { decided: Some(decided), answers: vec![place] }
             }
-            _ if intent::is_small_talk(turn.context.query(), Some(reading)) => {
-                DecidedResponse::of(ActionDecision::to(Action::Social))
-            }
-            Some(Choice { rivals: Some(rivals), .. }) => {
-                let said = Some(self.texts(turn).ask(&rivals));
-                DecidedResponse::of(ActionDecision { said, ..ActionDecision::to(Action::Ask) })
-            }
-            _ => self.by_facts(turn).unwrap_or_else(|| self.decline(turn)),
+            choice => self.unanswered(turn, reading, choice.and_then(|it| it.rivals)),
         };
         if let Some(decided) = &mut verdict.decided {
             decided.precision = Some(Score::new(reading.precision.into()));
         }
         verdict
+    }
+
+    /// Responds to a turn that no passage or row answers; two of them may be `rivals`.
+    fn unanswered(
+        &self,
+        turn: &TurnInFlight,
+        reading: &Reading,
+        rivals: Option<[String; 2]>,
+    ) -> DecidedResponse {
+        let reason = intent::hand_off_unanswered(reading);
+        if let Some(verdict) = reason.and_then(|it| self.handed_over_for(turn, it)) {
+            return verdict;
+        }
+        if intent::is_small_talk(turn.context.query(), Some(reading)) {
+            return DecidedResponse::of(ActionDecision::to(Action::Social));
+        }
+        if let Some(rivals) = rivals {
+            let said = Some(self.texts(turn).ask(&rivals));
+            return DecidedResponse::of(ActionDecision { said, ..ActionDecision::to(Action::Ask) });
+        }
+        self.by_facts(turn).unwrap_or_else(|| self.decline(turn))
     }
 
     /// Answers with the cell that the reader finds in the row that the turn names.

@@ -347,23 +347,6 @@ fn questions_with_the_same_answer_get_it_once() {
 }
 
 #[test]
-fn who_needs_a_person_is_handed_over_whatever_was_found() {
-    let sure = |intents| Reading { intents, ..reading(&[&[-2.0], &[9.0, 0.0, 0.0]], 1.0) };
-    let asks = [0.4, 0.0, 0.6, 0.0, 0.0];
-    for (said, intents, reason) in [
-        ("u: I want to speak to a human", asks, HandOffReason::Asked),
-        ("u: it is over", [0.6, 0.0, 0.0, 0.0, 0.4], HandOffReason::Safety),
-    ] {
-        assert_eq!(of(&decided(&[said], pages(), sure(intents))).1, Some(reason));
-    }
-    // Each reason can be switched off.
-    let hand_off = HandOffConfig { asked: false, ..HandOffConfig::default() };
-    let config = DecisionConfig { hand_off, ..DecisionConfig::default() };
-    let (turn, _) = decided_with(&config, &["u: a real person?"], pages(), sure(asks));
-    assert_eq!(of(&turn).0, Action::Answer);
-}
-
-#[test]
 fn small_talk_is_social_unless_something_answers() {
     let social = |precision| Reading {
         intents: [0.1, 0.9, 0.0, 0.0, 0.0],
@@ -497,4 +480,5 @@ fn what_a_language_model_makes_up_is_not_said() {
     }
 }
 
+mod handed_over;
 mod told;

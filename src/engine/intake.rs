@@ -236,19 +236,14 @@ impl<W: Inlets> Intake<W> {
         self.unsettled.retain(|unsettled| !unsettled.is_over());
         let partition = assignment.partition;
         if self.unsettled.iter().any(|unsettled| unsettled.partitions.contains(&partition)) {
-            self.restore_later(now_ms);
+            self.restore_later(now_ms, partition, "its last commit is not certain");
             return Ok(());
         }
         match self.assign(assignment) {
             // A rebalance took the partition back; the next poll reports that.
             Err(IntakeError::Log(LogError::Stale { .. })) => {}
             Err(IntakeError::Log(error)) if !error.is_fatal() => {
-                if self.told_ms.is_none_or(|told_ms| now_ms >= told_ms + TELL_MS) {
-                    self.told_ms = Some(now_ms);
-                    let partition = assignment.partition;
-                    tracing::warn!(partition, %error, "cannot restore the partition yet; retrying");
-                }
-                self.restore_later(now_ms);
+                self.restore_later(now_ms, partition, error);
                 return Ok(());
             }
             restored => {
@@ -261,7 +256,11 @@ impl<W: Inlets> Intake<W> {
     }
 
     /// Moves the partition to the end of the queue, so that those behind it need not wait.
-    fn restore_later(&mut self, now_ms: u64) {
+    fn restore_later(&mut self, now_ms: u64, partition: i32, why: impl std::fmt::Display) {
+        if self.told_ms.is_none_or(|told_ms| now_ms >= told_ms + TELL_MS) {
+            self.told_ms = Some(now_ms);
+            tracing::warn!(partition, error = %why, "cannot restore the partition yet; retrying");
+        }
         self.restore_at_ms = now_ms + RESTORE_RETRY_MS;
         self.assigned.rotate_left(1);
     }

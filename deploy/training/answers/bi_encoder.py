@@ -58,19 +58,6 @@ def text_vectors(network: Bert, words: Words, texts: list[str], most: int = 64) 
     return of_texts(words, texts, lambda tokens: mean(network(tokens), tokens), most)
 
 
-def intent_vectors(network: Bert, words: Words, texts: list[str], own: int) -> Tensor:
-    """Returns what intents are told by: the mean of a text's rows below the reader's `own` upper layers, and its vector."""
-
-    def both(tokens: Tensor) -> Tensor:
-        rows, mask = network.embedded(tokens)
-        lower = network.through(rows, mask, network.layers[:-own])
-        upper = network.through(lower, mask, network.layers[-own:])
-        return torch.cat([mean(lower, tokens), mean(upper, tokens)], 1)
-
-    with torch.no_grad():
-        return of_texts(words, texts, both)
-
-
 def of_texts(words: Words, texts: list[str], made_of: Callable[[Tensor], Tensor], most: int = 64) -> Tensor:
     """Returns a row for each text; `made_of` makes those of a few texts from their tokens."""
     rows = [[words.cls, *words.of(text)[-(LONGEST_TEXT - 2) :], words.sep] for text in texts]

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import torch
 
-from .bi_encoder import intent_vectors
 from .companies import Company, Section, Turn
+from .intents import told_by
 from .reader import Near
 from .shipped import shipped
 
@@ -46,7 +46,7 @@ def main():
     parser.add_argument("--out", type=Path, required=True, help="the fixture")
     args = parser.parse_args()
     it = shipped(args.reader)
-    words, bert, reader, texts, (weight, bias), language = it.words, it.bert, it.reader, it.texts, it.intents, it.language
+    words, bert, reader, texts, language = it.words, it.bert, it.reader, it.texts, it.language
     made = []
     calibration = json.loads(args.reader.with_name(f"calibration-{language}.json").read_text())
     sections = SECTIONS[language]
@@ -60,8 +60,8 @@ def main():
         for turn in turns:
             found = reader(texts.rows([(turn, section, near.of(turn, section)) for section in sections]))
             scores = [(slope * it + offset).tolist() for it in found]
-            told_by = intent_vectors(bert, words, [turn.text], len(reader.upper))[0]
-            intents, vector = (weight @ told_by + bias).softmax(0).tolist(), told_by[bert.words.embedding_dim :]
+            inputs = told_by(bert, words, [turn.text], len(reader.upper))[0]
+            intents, vector = it.intents(inputs).softmax(0).tolist(), inputs[-bert.words.embedding_dim :]
             before = {f"{it['speaker']}_before": it["text"] for it in turn.history}
             question = {"utterance": turn.text, "user_before": None, "system_before": None} | before
             made.append({"question": question, "scores": scores, "intents": intents, "vector": vector[:8].tolist()})

@@ -10,6 +10,7 @@ import zstandard
 from safetensors.torch import load, save_file
 from torch import Tensor
 
+from .intents import Intents
 from .network import Bert, Words, layer_names
 from .reader import Reader, Texts
 
@@ -23,8 +24,7 @@ class Shipped:
     bert: Bert
     reader: Reader
     texts: Texts
-    # The layer that recognises the purpose of an utterance.
-    intents: tuple[Tensor, Tensor]
+    intents: Intents
 
 
 def unpacked(path: Path) -> tuple[dict, dict]:
@@ -53,7 +53,9 @@ def shipped(path: Path) -> Shipped:
     """Opens a file such as `reader-en.safetensors.zst`, whose name tells its language."""
     card, tensors = unpacked(path)
     reading = {name: tensors.pop(name) for name in list(tensors) if name.startswith(("score.", "roles.", "nearness", "reading."))}
-    intents = tensors.pop("intents.weight"), tensors.pop("intents.bias")
+    of_intents = {name.removeprefix("intents."): tensors.pop(name) for name in list(tensors) if name.startswith("intents.")}
+    intents = Intents(of_intents["hidden.weight"].shape[1])
+    intents.load_state_dict(of_intents)
     with tempfile.TemporaryDirectory() as made:
         folder = Path(made)
         (folder / "tokenizer.json").write_text(json.dumps(card["tokenizer"]))

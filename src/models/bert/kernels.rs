@@ -223,7 +223,7 @@ pub(crate) fn reduce(
 }
 
 /// Adds the bias to each row and applies GELU: x · Φ(x), Φ by the error function.
-pub(super) fn gelu(rows: &mut [f32], bias: &[f32]) {
+pub(crate) fn gelu(rows: &mut [f32], bias: &[f32]) {
     vectorised!({
         for row in rows.chunks_exact_mut(bias.len()) {
             for (x, bias) in row.iter_mut().zip(bias) {

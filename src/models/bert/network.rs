@@ -3,6 +3,7 @@
 //! sequence ends.
 
 use std::collections::HashMap;
+use std::ops::Range;
 
 use candle_core::{DType, Device, Tensor};
 
@@ -52,6 +53,11 @@ impl UpperLayers {
             layers.push(weights.layer(&begins(layers.len()), shape)?);
         }
         Ok(Self(layers))
+    }
+
+    /// How many there are.
+    pub(crate) fn layers(&self) -> usize {
+        self.0.len()
     }
 }
 
@@ -136,19 +142,10 @@ impl BertNetwork {
         Ok(self.through(self.embed(batch)?, &batch.sequences, &self.layers))
     }
 
-    /// Returns the rows below as many of the upper layers as `upper` has.
-    ///
-    /// # Errors
-    /// As for [`Self::forward`].
-    pub(crate) fn lower(&self, batch: &Batch, upper: &UpperLayers) -> Result<Vec<f32>, String> {
-        let lower = &self.layers[..self.lower_layers(upper)];
-        Ok(self.through(self.embed(batch)?, &batch.sequences, lower))
-    }
-
-    /// Returns what the network's own upper layers make of a sequence that [`Self::lower`] gave.
-    pub(crate) fn above(&self, rows: Vec<f32>, upper: &UpperLayers) -> Vec<f32> {
+    /// Returns what some layers make of a sequence of rows.
+    pub(crate) fn through_layers(&self, rows: Vec<f32>, layers: Range<usize>) -> Vec<f32> {
         let sequence = 0..rows.len() / self.width;
-        self.through(rows, &[sequence], &self.layers[self.lower_layers(upper)..])
+        self.through(rows, &[sequence], &self.layers[layers])
     }
 
     /// Returns what these layers make of a sequence of rows, in place of the network's own.
@@ -157,8 +154,9 @@ impl BertNetwork {
         self.through(rows, &[sequence], &upper.0)
     }
 
-    fn lower_layers(&self, upper: &UpperLayers) -> usize {
-        self.layers.len().saturating_sub(upper.0.len())
+    /// How many layers the network has.
+    pub(crate) fn layers(&self) -> usize {
+        self.layers.len()
     }
 
     fn through(
@@ -185,7 +183,10 @@ impl BertNetwork {
     }
 
     /// Sums and normalises the word, position and type embeddings of each token.
-    fn embed(&self, batch: &Batch) -> Result<Vec<f32>, String> {
+    ///
+    /// # Errors
+    /// As for [`Self::forward`].
+    pub(crate) fn embed(&self, batch: &Batch) -> Result<Vec<f32>, String> {
         let mut out = Vec::with_capacity(batch.tokens() * self.width);
         for sequence in &batch.sequences {
             for (position, at) in sequence.clone().enumerate() {

@@ -6,8 +6,9 @@
 //! read, the rows of utterance, turns before and section go together through upper layers of the
 //! reader's own. A sentence's score is a sum: the mean of its rows there through one linear layer,
 //! and the cosines of its vector and of its section's with the question's. A section therefore goes
-//! through the lower layers once, and a turn too. The intents are a linear layer over the mean of
-//! the utterance's rows above the lower layers, which know more of its tone, and over its vector.
+//! through the lower layers once, and a turn too. Two more layers tell the intents by the means of
+//! the utterance's rows at three heights of the lower layers, which know more of its tone, and by
+//! its vector.
 //!
 //! `deploy/training/answers` trains and exports it; the file is in the safetensors format,
 //! compressed with zstd: matrices as `NAME` (i8, rows × columns) with `NAME.scale` (f32, one per
@@ -32,7 +33,7 @@ use turnstream_ports::script::simplified_text;
 
 use super::LanguageFiles;
 use super::calibration::{Cosines, ReaderCalibration};
-use crate::bert::kernels::dot;
+use crate::bert::kernels::{dot, gelu};
 use crate::bert::network::{Batch, BertNetwork, UpperLayers, Weights};
 use crate::bert::quantised::QuantisedMatrix;
 use crate::folder::BertShape;
@@ -51,6 +52,9 @@ const EXPECTED_KEPT: usize = 512;
 /// Bytes per allowed token, beyond which a text is cut before it is tokenised.
 const BYTES_PER_TOKEN: usize = 16;
 
+/// Numbers between what intents are told by and their logits.
+const INTENTS_HIDDEN: usize = 64;
+
 /// The card of the file.
 #[derive(Deserialize)]
 struct ReaderCard {
@@ -68,9 +72,8 @@ pub(super) struct ReaderNetwork {
     reading: UpperLayers,
     /// Weights and bias of a sentence's score.
     score: (Vec<f32>, f32),
-    /// Weights and bias of each intent's logit; the first half of the weights is of the lower
-    /// layers, the second of the vector.
-    intents: Vec<(Vec<f32>, f32)>,
+    /// The weights and biases of the two layers that tell intents, by [`TextStates::told_by`].
+    intents: [Vec<(Vec<f32>, f32)>; 2],
     /// Factors of the cosines of a sentence and of its section with the question.
     nearness: [f32; 2],
     /// Added to the rows of each text that is read, by [`Role`].
@@ -101,6 +104,9 @@ enum Role {
 struct TextStates {
     /// The rows above the lower layers, one for each token.
     lower: Vec<f32>,
+    /// What intents are told by: the means of the rows above a half, three quarters and all of the
+    /// lower layers, and the text's vector, each with length 1.
+    told_by: Vec<f32>,
     /// The vectors of length 1 of the text and of its sentences.
     vectors: TextVectors,
 }
@@ -116,8 +122,9 @@ struct ByBytes;
 
 impl Weighter<TextTokens, Arc<TextStates>> for ByBytes {
     fn weight(&self, _: &TextTokens, states: &Arc<TextStates>) -> u64 {
-        let TextStates { lower, vectors } = &**states;
-        let numbers = lower.len() + vectors.whole.len() * (1 + vectors.sentences.len());
+        let TextStates { lower, told_by, vectors } = &**states;
+        let vectors = vectors.whole.len() * (1 + vectors.sentences.len());
+        let numbers = lower.len() + told_by.len() + vectors;
         (numbers * size_of::<f32>()) as u64
     }
 }
@@ -143,7 +150,10 @@ impl ReaderNetwork {
             Ok::<Vec<(Vec<f32>, f32)>, String>(rows.zip(bias).collect())
         };
         let score = linear("score", [1, width])?.pop().ok_or("it has no score")?;
-        let intents = linear("intents", [Intent::ALL.len(), 2 * width])?;
+        let intents = [
+            linear("intents.hidden", [INTENTS_HIDDEN, 4 * width])?,
+            linear("intents.logits", [Intent::ALL.len(), INTENTS_HIDDEN])?,
+        ];
         let nearness = weights.take("nearness", &[2])?;
         let roles = weights.take("roles.weight", &[4, width])?;
         let roles = std::array::from_fn(|role| roles[role * width..][..width].to_vec());
@@ -218,15 +228,23 @@ impl ReaderNetwork {
         *tokens += text.ids.len() as u64;
         let mut batch = Batch::default();
         batch.push(&text.ids, &vec![0; text.ids.len()]);
-        let lower = self.network.lower(&batch, &self.reading)?;
-        let rows = self.network.above(lower.clone(), &self.reading);
-        let of = |at: Range<usize>| unit(mean(&rows, at, self.network.width()));
+        let (width, all) = (self.network.width(), 0..text.ids.len());
+        let lower_layers = self.network.layers().saturating_sub(self.reading.layers());
+        let (mut lower, mut told_by, mut done) = (self.network.embed(&batch)?, Vec::new(), 0);
+        for layers in [lower_layers / 2, lower_layers * 3 / 4, lower_layers] {
+            lower = self.network.through_layers(lower, done..layers);
+            told_by.extend(unit(mean(&lower, all.clone(), width)));
+            done = layers;
+        }
+        let rows = self.network.through_layers(lower.clone(), done..self.network.layers());
+        let of = |at: Range<usize>| unit(mean(&rows, at, width));
         let sentences = text.sentences.iter().cloned().map(of).collect();
-        let vectors = TextVectors { whole: of(0..text.ids.len()), sentences };
+        let vectors = TextVectors { whole: of(all), sentences };
         if vectors.whole.iter().any(|x| !x.is_finite()) {
             return Err("the network gave numbers that are not finite".to_owned());
         }
-        let states = Arc::new(TextStates { lower, vectors });
+        told_by.extend(&vectors.whole);
+        let states = Arc::new(TextStates { lower, told_by, vectors });
         self.kept.insert(text, Arc::clone(&states));
         Ok(states)
     }
@@ -294,9 +312,11 @@ impl ReaderNetwork {
             scores.push(sentences.into_iter().zip(&near.sentences).map(score).collect());
             cosines.push(near);
         }
-        let mut told_by = unit(mean(&utterance.lower, 0..utterance.lower.len() / width, width));
-        told_by.extend(&utterance.vectors.whole);
-        let logits: Vec<f32> = self.intents.iter().map(|layer| apply(layer, &told_by)).collect();
+        let [hidden, logits] = &self.intents;
+        let mut found: Vec<f32> =
+            hidden.iter().map(|layer| apply(layer, &utterance.told_by)).collect();
+        gelu(&mut found, &[0.0; INTENTS_HIDDEN]);
+        let logits: Vec<f32> = logits.iter().map(|layer| apply(layer, &found)).collect();
         let mut intents = [0.0; Intent::ALL.len()];
         intents.iter_mut().zip(crate::gate::softmax(&logits)).for_each(|(to, it)| *to = it);
         let ReadRequest { question, sections } = request;

@@ -38,7 +38,8 @@ pub struct KafkaConfig {
     /// Milliseconds that a transaction may take, and for which a dead process can hold back readers
     /// of committed records.
     pub transaction_timeout_ms: u32,
-    /// Milliseconds without progress after which the restoration of a partition starts anew.
+    /// Milliseconds without progress after which the restoration of a partition starts anew, with a
+    /// new client; the process's other partitions wait meanwhile.
     pub restore_timeout_ms: u32,
     /// Seconds of an outage after which a serving process ends with exit code 5. If it is not set,
     /// the process waits for the end of any outage and replaces its clients in place.
@@ -90,7 +91,7 @@ impl Default for KafkaConfig {
             session_timeout_ms: 6_000,
             max_poll_interval_ms: 120_000,
             transaction_timeout_ms: 10_000,
-            restore_timeout_ms: 60_000,
+            restore_timeout_ms: 15_000,
             give_up_after_seconds: None,
             poll_records: 500,
             poll_kib: 4 * 1024,

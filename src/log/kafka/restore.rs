@@ -179,6 +179,11 @@ impl Restorer {
                 }
                 None => Ok(()),
             };
+            if last.max(told).elapsed() >= TELL {
+                told = Instant::now();
+                let silent_ms = last.elapsed().as_millis() as u64;
+                tracing::warn!(partition, topic, silent_ms, "nothing comes from the changelog");
+            }
             if let Err(error) = passed.and_then(|()| alive.keep()) {
                 break Err(error);
             }

@@ -43,7 +43,8 @@ def responses(turnstream: Path, folder: Path, company: Company, taught: bool) ->
 
 
 def is_right(response: dict, turn: Turn, company: Company) -> bool:
-    """Whether an answer says a sentence that answers, a cell of a row that does, or names all such rows."""
+    """Whether an answer says a sentence that answers, a cell of a row that does, or names all such rows. A turn that a page and
+    a row answer together needs something of each."""
     words = lambda text: plain(text).casefold()
     text, rows = words(response["text"]), rows_of(response)
     golden = [section for section in company.sections if section.place in turn.gold]
@@ -53,10 +54,11 @@ def is_right(response: dict, turn: Turn, company: Company) -> bool:
             return words(sentence) in text
         return section.place in rows and words(sentence.split(": ", 1)[-1]) in text
 
+    said = [any(says(section, section.sentences[at]) for at in answers(turn, section)) for section in golden]
+    if turn.kind == "multi":
+        return all(said)
     named = [section.title.casefold() in text for section in golden if section.place.startswith("row:")]
-    return len(named) > 1 and all(named) or any(
-        says(section, section.sentences[at]) for section in golden for at in answers(turn, section)
-    )
+    return any(said) or len(named) > 1 and all(named)
 
 
 def rows_of(response: dict) -> list[str]:

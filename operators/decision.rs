@@ -7,7 +7,8 @@
 //! where enough of such answers were right on development data (`min_precision`), where the
 //! utterance names a row and the column, or where table retrieval found the answer to a row
 //! operation (the cheapest, those under an amount). It says the best sentence and those beside it
-//! that answer too. Where the utterance asks several questions, the reader reads each by itself.
+//! that answer too. Where the utterance asks several questions, or for a row and something else, the
+//! reader reads each by itself.
 //! Where two rows fit about equally well, the response asks which one is meant. Otherwise it
 //! declines. The lexical form goes by the relevance of the evidence and by the words of the
 //! utterance.
@@ -200,7 +201,7 @@ impl ResponseDecision {
         if intent::is_small_talk(turn.context.query(), None) {
             return DecidedResponse::of(ActionDecision::to(Action::Social));
         }
-        if let Some(verdict) = self.by_table(turn, None).or_else(|| self.of_missing_row(turn)) {
+        if let Some(verdict) = self.by_table(turn, &[]).or_else(|| self.of_missing_row(turn)) {
             return verdict;
         }
         let best = self.read_evidence(turn, is_text, 1).into_iter().next();
@@ -276,14 +277,14 @@ impl Decide for ResponseDecision {
         let rest = of_table.as_ref().and_then(|it| it.rest);
         let by_names = match &of_table {
             Some(_) if rest.is_some() => None,
-            Some(_) => self.by_table(turn, None),
+            Some(_) => self.by_table(turn, &[]),
             None => self.of_missing_row(turn),
         };
         if let Some(by_names) = by_names {
             let verdict = self.handed_over(turn, None).or_else(|| self.taught(turn));
             return Ok(Step::decided(verdict.unwrap_or(by_names)));
         }
-        Ok(Step::ask(self.requests(turn, rest)))
+        Ok(Step::ask(self.requests(turn)))
     }
 
     fn read(

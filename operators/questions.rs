@@ -7,8 +7,8 @@
 use turnstream_ports::script::is_chinese;
 
 /// Words that ask wherever they stand.
-const WORDS: [&str; 9] =
-    ["how", "what", "whats", "what's", "which", "who", "whose", "where", "why"];
+const WORDS: [&str; 10] =
+    ["how", "what", "whats", "what's", "whether", "which", "who", "whose", "where", "why"];
 /// Verbs that ask where they stand before their subject. Not "did": "did that already".
 const VERBS: [&str; 13] = [
     "can", "could", "do", "does", "is", "are", "will", "would", "should", "may", "must", "am",
@@ -20,7 +20,7 @@ const LEADS: [&str; 13] = [
     "also", "and", "but", "hello", "hey", "hi", "oh", "ok", "okay", "please", "so", "then", "well",
 ];
 /// The fewest words of a question.
-const LEAST_WORDS: usize = 3;
+pub(crate) const LEAST_WORDS: usize = 3;
 
 /// What asks in Chinese wherever it stands, with spaces between.
 const CHINESE: &str =
@@ -76,12 +76,17 @@ pub(crate) fn clause_ends(text: &str) -> Vec<(usize, usize)> {
         let (rest, end) = (&text[at..], at + letter.len_utf8());
         let ends = matches!(letter, '.' | '?' | '!' | ';' | ',' | ':');
         let is_number = text[end..].starts_with(|next: char| next.is_ascii_digit());
-        let ends_in_chinese =
-            is_chinese && (ends && !is_number || " ，。？！；：、".contains(letter));
+        // Not the space of "Note 9".
+        let is_latin = text[..at].ends_with(|before: char| before.is_ascii_alphanumeric())
+            && text[end..].starts_with(|next: char| next.is_ascii_alphanumeric());
+        let ends_in_chinese = is_chinese
+            && (ends && !is_number
+                || letter == ' ' && !is_latin
+                || "，。？！；：、".contains(letter));
         if ends && text[end..].starts_with(' ') || ends_in_chinese {
             found.push((end, end));
         }
-        for word in [" and ", " & ", " - ", " but ", " so "] {
+        for word in [" and ", " & ", " n ", " - ", " but ", " so ", " also "] {
             if rest.starts_with(word) {
                 found.push((at, at + word.len()));
             }
@@ -96,16 +101,30 @@ pub(crate) fn asks(text: &str) -> bool {
     if is_chinese(text) {
         return asks_in_chinese(text);
     }
-    let words: Vec<String> = words(text).collect();
-    let is = |word: &String, of: &[&str]| of.contains(&&**word);
-    text.contains('?')
-        || opens(text)
-        || words.iter().any(|it| is(it, &WORDS))
-        || words.windows(2).any(|pair| is(&pair[0], &VERBS) && is(&pair[1], &SUBJECTS))
+    let has_word = words(text).any(|it| WORDS.contains(&&*it));
+    text.contains('?') || opens(text) || has_word || is_inverted(text)
 }
 
-/// Whether a part of an utterance in Chinese asks something: by a word, by its end, or by a verb with
-/// and without "not" (能不能).
+/// Whether a text has a verb before its subject: "can he".
+fn is_inverted(text: &str) -> bool {
+    let words: Vec<String> = words(text).collect();
+    let is = |word: &String, of: &[&str]| of.contains(&&**word);
+    words.windows(2).any(|pair| is(&pair[0], &VERBS) && is(&pair[1], &SUBJECTS))
+}
+
+/// Whether a part of an utterance asks something beside another part: it begins as a question does, has
+/// a verb before its subject, or a question word where a question mark tells it from "so I know how".
+pub(crate) fn asks_beside(text: &str, other: &str) -> bool {
+    if is_chinese(text) {
+        return asks_in_chinese(text);
+    }
+    let is_marked = text.contains('?') || other.trim_end().ends_with('?');
+    let asks_by_word = words(text).any(|it| WORDS.contains(&&*it));
+    opens(text) || is_inverted(text) || is_marked && asks_by_word
+}
+
+/// Whether a part of an utterance in Chinese asks something: by a word, by its end, by a verb with
+/// and without "not" (能不能), or by a choice (是…还是).
 fn asks_in_chinese(text: &str) -> bool {
     let letters: Vec<char> = text.chars().filter(|it| it.is_alphanumeric()).collect();
     let is_either = |it: &[char]| it[0] == it[2] && matches!(it[1], '不' | '没');
@@ -117,6 +136,7 @@ fn asks_in_chinese(text: &str) -> bool {
         || CHINESE.split(' ').any(|word| text.contains(word))
         || letters.last().is_some_and(|last| CHINESE_ENDS.contains(last))
         || letters.windows(3).any(is_either)
+        || text.split_once("还是").is_some_and(|(either, _)| either.contains('是'))
         || (0..letters.len()).any(asks_how_many)
 }
 
@@ -143,6 +163,8 @@ mod tests {
             ("how late are you open and can i bring my dog?", 2),
             ("Do you do gift cards? How long are they good for?", 2),
             ("is there parking, what does it cost, and when does it close", 3),
+            ("how late are you open n can i bring my dog", 2),
+            ("when do you open also is there parking", 2),
             ("what does it cost to park there? my van is two metres high, is that fine", 2),
             // What is told before a question stays with it.
             ("i lost my key and my phone, what do i do", 1),
@@ -168,16 +190,23 @@ mod tests {
 
     #[test]
     fn clauses_ask_in_chinese() {
-        for text in ["能便宜点不", "好几天了还没到，咋回事", "可不可以退", "要几天", "门票呢"]
-        {
+        for text in [
+            "能便宜点不",
+            "好几天了还没到，咋回事",
+            "可不可以退",
+            "要几天",
+            "门票呢",
+            "是现磨的还是速溶的",
+        ] {
             assert!(asks(text), "{text}");
         }
-        for text in ["我等了好几天", "我家刚满九岁", "不要太贵", "十几个人一起来"]
+        for text in ["我等了好几天", "我家刚满九岁", "不要太贵", "十几个人一起来", "我还是想退"]
         {
             assert!(!asks(text), "{text}");
         }
         let clauses = |text: &str| clause_ends(text).len();
         assert_eq!(clauses("1.8米的床，多少钱？还有 早餐呢"), 3);
+        assert_eq!(clauses("Note 9换屏多少钱"), 0);
         assert_eq!(questions("家庭房多少钱，早餐另外算吗"), ["家庭房多少钱，早餐另外算吗"]);
     }
 }

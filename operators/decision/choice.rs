@@ -233,6 +233,15 @@ pub(super) fn of_table<'t>(
     Some(OfTable { places: vec![place], said, precision, rest })
 }
 
+/// Returns what a turn asks beside what it asks a table for.
+pub(super) fn rest<'t>(evidence: &'t [Evidence]) -> Option<&'t str> {
+    let rest = |row: &'t TableRow| match (&row.asked, &row.cells) {
+        (Some(asked), _) => asked.rest.as_deref(),
+        (None, cells) => cells.as_ref()?.rest.as_deref(),
+    };
+    evidence.iter().filter_map(|it| it.row.as_ref()).find_map(rest)
+}
+
 /// Returns the cells that the turn asks for by name, with the place of their row, if at least this
 /// share of such cells was right on development data.
 fn asked_cells(evidence: &[Evidence], min_precision: f64) -> Option<(usize, &CellsAsked)> {

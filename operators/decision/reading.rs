@@ -30,40 +30,41 @@ impl ResponseDecision {
         found
     }
 
-    /// Returns what the reader is asked about a turn: the rest of it, beside what a table answers of the
-    /// other part; else the whole utterance, and then each of several questions.
-    pub(super) fn requests(&self, turn: &TurnInFlight, rest: Option<&str>) -> Vec<ReadRequest> {
+    /// Returns what the reader is asked about a turn: the whole utterance, and then each part of it that
+    /// is read by itself.
+    pub(super) fn requests(&self, turn: &TurnInFlight) -> Vec<ReadRequest> {
         let whole = turn.context.question(&self.empty_responses);
-        if let Some(rest) = rest {
-            // The part that the table answers comes before, as what "it" may mean.
-            let before = whole.utterance.replacen(rest, "", 1);
-            let question =
-                Question { utterance: rest.to_owned(), user_before: Some(before), ..whole };
-            return vec![self.request(turn, question, is_passage, 1)];
-        }
-        let mut requests = vec![self.request(turn, whole.clone(), is_text, 1)];
-        let mut user_before = whole.user_before.clone();
-        for part in parts(&whole.utterance) {
-            let utterance = part.to_owned();
-            let user_before = user_before.replace(utterance.clone());
+        let request = |question, is_read, times| {
+            let read = self.read_evidence(turn, is_read, times).into_iter();
+            let sections = read.map(|(_, it)| choice::section(it, &turn.taught)).collect();
+            ReadRequest { question, sections }
+        };
+        let mut requests = vec![request(whole.clone(), is_text, 1)];
+        for Part { utterance, before, is_read } in self.parts(turn) {
+            let user_before = before.or_else(|| whole.user_before.clone());
             let question = Question { utterance, user_before, ..whole.clone() };
-            requests.push(self.request(turn, question, is_text, READ_OF_PART));
+            requests.push(request(question, is_read, READ_OF_PART));
         }
         requests
     }
 
-    fn request(
-        &self,
-        turn: &TurnInFlight,
-        question: Question,
-        is_read: fn(&Evidence) -> bool,
-        times: usize,
-    ) -> ReadRequest {
-        let read = self.read_evidence(turn, is_read, times).into_iter();
-        ReadRequest {
-            question,
-            sections: read.map(|(_, it)| choice::section(it, &turn.taught)).collect(),
-        }
+    /// Returns the parts of a turn: what it asks of a row that it names, where only the reader can tell,
+    /// and what it asks beside a table; else each of several questions.
+    fn parts(&self, turn: &TurnInFlight) -> Vec<Part> {
+        let query = turn.context.query();
+        let Some(rest) = choice::rest(&turn.evidence) else {
+            let found = questions(query);
+            let before = std::iter::once(None).chain(found.iter().copied().map(Some));
+            let parts = found.iter().zip(before).filter(|_| found.len() > 1);
+            return parts.map(|(it, before)| Part::of(it, before, is_text)).collect();
+        };
+        let (min_precision, lexicon) = (self.config.min_precision, turn.context.lexicon());
+        let is_answered = choice::of_table(&turn.evidence, min_precision, lexicon).is_some();
+        // The part that the table answers comes before, as what "it" may mean.
+        let of_table = query.replacen(rest, "", 1);
+        let beside = Part::of(rest, Some(&of_table), is_passage);
+        let of_table = (!is_answered).then(|| Part::of(&of_table, None, is_named));
+        of_table.into_iter().chain([beside]).collect()
     }
 
     /// Decides by the readings of the whole utterance, and of each of several questions.
@@ -79,7 +80,7 @@ impl ResponseDecision {
         if let Some(verdict) = self.taught(turn) {
             return verdict;
         }
-        if let Some(verdict) = self.by_table(turn, Some(reading)) {
+        if let Some(verdict) = self.by_table(turn, parts) {
             return verdict;
         }
         let read = self.read_evidence(turn, is_text, 1);
@@ -158,27 +159,31 @@ impl ResponseDecision {
         is_sure.then(|| DecidedResponse { decided: Some(decided), answers: vec![place] })
     }
 
-    /// Answers several questions, each by itself. Returns also whether every one is answered; `None`
-    /// if none is.
+    /// Answers several questions, each by itself. Returns also whether every one is surely answered;
+    /// `None` if none is.
     fn of_parts(
         &self,
         turn: &TurnInFlight,
         readings: &[Reading],
     ) -> Option<(DecidedResponse, bool)> {
         let (config, lexicon) = (&self.config, turn.context.lexicon());
-        let read = self.read_evidence(turn, is_text, READ_OF_PART);
         // Phrasings were compared with the whole utterance.
         let untaught = NearestPhrasings::default();
         let mut chosen: Vec<(usize, Vec<usize>)> = Vec::new();
         let (mut precision, mut is_whole) = (1.0, true);
         let whole = turn.context.question(&self.empty_responses);
-        for (part, reading) in parts(turn.context.query()).into_iter().zip(readings) {
+        let is_sure = |it: &Reading| f64::from(it.precision) >= config.min_precision;
+        let (is_answered, are_sure) = (readings.iter().any(is_sure), readings.iter().all(is_sure));
+        let least = config.min_precision * BESIDE;
+        for (Part { utterance, is_read, .. }, reading) in self.parts(turn).into_iter().zip(readings)
+        {
+            let read = self.read_evidence(turn, is_read, READ_OF_PART);
             let of_part = f64::from(reading.precision);
             let most = config.max_sentences as usize;
-            let choice = if of_part >= config.min_precision {
-                let question = Question { utterance: part.to_owned(), ..whole.clone() };
+            let choice = if is_answered && of_part >= least {
+                let question = Question { utterance, ..whole.clone() };
                 let untold = untold(&read, reading, &question);
-                choice::choose(&read, reading, &untold, part, &untaught, most)
+                choice::choose(&read, reading, &untold, &question.utterance, &untaught, most)
             } else {
                 None
             };
@@ -212,7 +217,7 @@ impl ResponseDecision {
             said: Some(said.join(" ")),
             ..ActionDecision::to(Action::Answer)
         };
-        Some((DecidedResponse { decided: Some(decided), answers }, is_whole))
+        Some((DecidedResponse { decided: Some(decided), answers }, is_whole && are_sure))
     }
 
     /// Answers with the rows or cells that the turn asks a table for, and with what the reader found for
@@ -220,16 +225,18 @@ impl ResponseDecision {
     pub(super) fn by_table(
         &self,
         turn: &TurnInFlight,
-        reading: Option<&Reading>,
+        readings: &[Reading],
     ) -> Option<DecidedResponse> {
         let (min_precision, lexicon) = (self.config.min_precision, turn.context.lexicon());
+        let of_table = choice::of_table(&turn.evidence, min_precision, lexicon);
         let OfTable { places: mut answers, mut said, precision, rest } =
-            choice::of_table(&turn.evidence, min_precision, lexicon)?;
+            of_table.or_else(|| self.named_beside(turn, readings))?;
         if let Some(rest) = rest {
-            let reading = reading.filter(|it| f64::from(it.precision) >= min_precision);
+            let least = min_precision * BESIDE;
+            let reading = readings.last().filter(|it| f64::from(it.precision) >= least);
             let most = self.config.max_sentences as usize;
             let found = reading.and_then(|it| {
-                let read = self.read_evidence(turn, is_passage, 1);
+                let read = self.read_evidence(turn, is_passage, READ_OF_PART);
                 let whole = turn.context.question(&self.empty_responses);
                 let question = Question { utterance: rest.to_owned(), ..whole };
                 let untold = untold(&read, it, &question);
@@ -246,16 +253,48 @@ impl ResponseDecision {
             ActionDecision { precision, said: Some(said), ..ActionDecision::to(Action::Answer) };
         Some(DecidedResponse { decided: Some(decided), answers })
     }
+
+    /// Returns the cell that the reader finds in the row that one part of the turn names, where the other
+    /// part asks for something else.
+    fn named_beside<'t>(
+        &self,
+        turn: &'t TurnInFlight,
+        readings: &[Reading],
+    ) -> Option<OfTable<'t>> {
+        let (rest, [of_row, _]) = (choice::rest(&turn.evidence)?, readings) else { return None };
+        let read = self.read_evidence(turn, is_named, READ_OF_PART);
+        let NamedRow { place, cell, .. } = choice::named_row(&read, of_row)?;
+        let said = choice::said(&turn.evidence[place], &[cell?], turn.context.lexicon())?;
+        let precision = Some(Score::new(NAMED_PRECISION));
+        let is_sure = NAMED_PRECISION >= self.config.min_precision;
+        is_sure.then_some(OfTable { places: vec![place], said, precision, rest: Some(rest) })
+    }
 }
 
-/// How many times `max_read` the reader reads for one of several questions: retrieval searched for
-/// all of them at once.
+/// How many times `max_read` the reader reads for a part of an utterance: retrieval searched for all
+/// of them at once.
 const READ_OF_PART: usize = 2;
 
-/// Returns the questions of an utterance that asks several.
-fn parts(utterance: &str) -> Vec<&str> {
-    let found = questions(utterance);
-    if found.len() > 1 { found } else { Vec::new() }
+/// How sure the reader must be of one part of an utterance, in shares of `min_precision`, where another
+/// part is answered. Of 80 such parts two in three were right (docs/measurements/decision.md).
+const BESIDE: f64 = 0.5;
+
+/// A part of an utterance that is read by itself.
+struct Part {
+    utterance: String,
+    /// The part before it.
+    before: Option<String>,
+    is_read: fn(&Evidence) -> bool,
+}
+
+impl Part {
+    fn of(utterance: &str, before: Option<&str>, is_read: fn(&Evidence) -> bool) -> Self {
+        Self { utterance: utterance.to_owned(), before: before.map(str::to_owned), is_read }
+    }
+}
+
+fn is_named(evidence: &Evidence) -> bool {
+    evidence.row.as_ref().is_some_and(|row| row.cells.is_some() || row.asked.is_some())
 }
 
 fn is_passage(evidence: &Evidence) -> bool {

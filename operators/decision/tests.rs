@@ -182,28 +182,6 @@ fn the_reader_judges_the_row_that_a_turn_names() {
 }
 
 #[test]
-fn what_a_turn_asks_beside_cells_is_read_in_pages() {
-    let lines = ["u: the desk's price, and can I return it?"];
-    let desk =
-        || [pages(), vec![named(row("Desk", "£80"), 0.9, Some("can I return it?"))]].concat();
-    let given = |precision| reading(&[&[-2.0], &[3.0, 0.0, -1.0]], precision);
-    let (turn, asked) = decided_with(&DecisionConfig::default(), &lines, desk(), given(0.8));
-    let said = "For Desk: price is £80. You have 14 days.";
-    assert_eq!(of(&turn), (Action::Answer, None, said));
-    let ids: Vec<&str> = turn.evidence[..2].iter().map(|it| &*it.id.0).collect();
-    assert_eq!(
-        (ids, turn.decision.as_ref().map(|it| it.pieces)),
-        (vec!["Desk", "returns"], Some(2))
-    );
-    let [ReadRequest { question, sections }] = &asked[..] else { panic!("{asked:?}") };
-    assert_eq!((&*question.utterance, sections.len()), ("can I return it?", 2));
-    assert_eq!(question.user_before.as_deref(), Some("the desk's price, and "));
-    let (turn, _) = decided_with(&DecisionConfig::default(), &lines, desk(), given(0.3));
-    let said = format!("For Desk: price is £80. {}", DecisionTexts::default().en.rest);
-    assert_eq!(of(&turn), (Action::Answer, None, &*said), "nothing answers the rest");
-}
-
-#[test]
 fn an_id_that_no_row_has_is_named() {
     let graph = graph("sea HasA fish 1");
     let evidence = vec![row("Oslo lamp", "£49")];
@@ -244,31 +222,6 @@ fn cheapest(row: Evidence, rest: Option<&str>) -> Evidence {
     let (operation, rest) = (RowOperation::Least, rest.map(str::to_owned));
     cheapest.row.as_mut().expect("a row").asked = Some(RowsAsked { operation, column, rest });
     cheapest
-}
-
-#[test]
-fn what_a_turn_asks_beside_rows_is_read_in_pages() {
-    let lines = ["u: your cheapest, and can I return it?"];
-    let stool =
-        || [pages(), vec![cheapest(row("Stool", "£20"), Some("can I return it?"))]].concat();
-    let given = |precision| reading(&[&[-2.0], &[3.0, 0.0, -1.0]], precision);
-    let (turn, asked) = decided_with(&DecisionConfig::default(), &lines, stool(), given(0.8));
-    let said = "For Stool: price is £20. You have 14 days.";
-    assert_eq!(of(&turn), (Action::Answer, None, said));
-    let [ReadRequest { question, .. }] = &asked[..] else { panic!("{asked:?}") };
-    assert_eq!(&*question.utterance, "can I return it?");
-    let (turn, _) = decided_with(&DecisionConfig::default(), &lines, stool(), given(0.3));
-    let said = format!("For Stool: price is £20. {}", DecisionTexts::default().en.rest);
-    assert_eq!(of(&turn), (Action::Answer, None, &*said), "nothing answers the rest");
-}
-
-#[test]
-fn a_chinese_answer_has_no_space_before_the_rest() {
-    let rest = Some("能退吗");
-    let named = named(row("木凳", "20元"), 0.9, rest);
-    let turn = decided(&["u: 木凳多少钱，能退吗"], vec![named], reading(&[], 0.1));
-    let said = format!("木凳：price是20元。{}", DecisionTexts::default().zh.rest);
-    assert_eq!(of(&turn), (Action::Answer, None, &*said));
 }
 
 #[test]
@@ -326,6 +279,10 @@ fn each_of_several_questions_is_read_by_itself() {
     let (turn, _) = two_questions([0.1, 0.2, 0.7]);
     assert_eq!(of(&turn).2, format!("You have 14 days. {rest}"), "the other has no answer");
     assert_eq!(turn.decision.as_ref().map(|it| it.pieces), Some(1), "only what is said is cited");
+    let (turn, _) = two_questions([0.1, 0.3, 0.7]);
+    assert_eq!(of(&turn).2, "We open at nine. You have 14 days.", "half as sure of the other");
+    let (turn, _) = two_questions([0.8, 0.3, 0.7]);
+    assert_eq!(of(&turn).2, "You have 14 days.", "the whole utterance has a sure answer");
     let (turn, _) = two_questions([0.8, 0.2, 0.2]);
     assert_eq!(of(&turn), (Action::Answer, None, "You have 14 days."), "one answer to both");
     let (turn, _) = two_questions([0.8, 0.7, 0.7]);
@@ -480,5 +437,6 @@ fn what_a_language_model_makes_up_is_not_said() {
     }
 }
 
+mod beside;
 mod handed_over;
 mod told;

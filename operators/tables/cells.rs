@@ -17,7 +17,7 @@ use super::Row;
 use super::columns::{Columns, stem, words_and_amounts};
 use super::said::UNITS;
 use super::words::KNOWN;
-use crate::questions::{asks, clause_ends, part};
+use crate::questions::{LEAST_WORDS, asks, asks_beside, clause_ends, part, questions};
 
 mod chinese;
 mod names;
@@ -128,7 +128,7 @@ impl Cells<'_> {
     /// texts before it, the latest first.
     pub(super) fn asked(&self, utterance: &str, earlier: &[&str]) -> Option<(usize, CellsAsked)> {
         if words_and_amounts(utterance).len() > MOST_WORDS {
-            return None;
+            return self.beside(utterance, earlier);
         }
         let whole = self.found(utterance, earlier);
         let whole = whole.map(|it| (it.unexplained == 0, (it.row, self.cells(&[&it], None))));
@@ -138,23 +138,63 @@ impl Cells<'_> {
         let sure = match (whole, part) {
             // One question to the row, unless the parts ask for two cells.
             (Some((true, whole)), Some((_, of_part))) if of_part.columns.len() < 2 => Some(whole),
-            (Some((true, whole)), None) => Some(whole),
-            (whole, part) => part.or(whole.map(|(_, whole)| whole)),
+            (Some((true, whole)), None) if questions(utterance).len() < 2 => Some(whole),
+            (whole, part) => {
+                part.or_else(|| self.beside(utterance, earlier)).or(whole.map(|(_, whole)| whole))
+            }
         };
         sure.or_else(|| self.perhaps(utterance, earlier))
+    }
+
+    /// Finds the cell that one part of an utterance asks for where the other part asks for something
+    /// else than a row. Not every word need be explained: perhaps only the reader can tell.
+    fn beside(&self, utterance: &str, earlier: &[&str]) -> Option<(usize, CellsAsked)> {
+        let found = clause_ends(utterance).into_iter().filter_map(|(end, begin)| {
+            let (left, right) = (&utterance[..end], &utterance[begin..]);
+            let of_row = |of: &str, earlier: &[&str], rest: &str| {
+                let is_long = |text: &str, least| words_and_amounts(text).len() >= least;
+                let is_rest = asks_beside(rest, of) && is_long(rest, LEAST_WORDS);
+                if !is_rest || is_long(of, MOST_WORDS) || self.named(&Text::of(rest)).is_some() {
+                    return None;
+                }
+                let (named, cells) = self.of_named(of, earlier)?;
+                if cells.columns.is_empty() && !(named.is_whole && asks(of)) {
+                    return None;
+                }
+                // A row that is named here is not asked for the column of before, and the row of before
+                // for nothing where a name stands beside.
+                let is_before = named.used.is_empty();
+                let mut beside = self.like(&Text::of(rest)).into_iter();
+                if is_before && beside.any(|(_, stem)| !self.is_shared(&stem)) {
+                    return None;
+                }
+                let earlier = if is_before { earlier } else { &[] };
+                let found = self.found(of, earlier).map(|it| (it.row, self.cells(&[&it], None)));
+                let (row, cells) = found.unwrap_or((named.row, cells));
+                Some((row, CellsAsked { rest: Some(part(rest).to_owned()), ..cells }))
+            };
+            // What is asked first may be of the row of before.
+            of_row(left, earlier, right).or_else(|| of_row(right, &[], left))
+        });
+        found.min_by_key(|(_, it)| it.columns.is_empty())
     }
 
     /// Returns the row that an utterance names, with the column that it may ask about, for the reader to
     /// judge. A row that an earlier text or a part of its name names counts only with a column.
     fn perhaps(&self, utterance: &str, earlier: &[&str]) -> Option<(usize, CellsAsked)> {
+        let is_bare = self.named(&Text::of(utterance)).is_some_and(|row| row.is_whole);
+        let (named, cells) = self.of_named(utterance, earlier)?;
+        (is_bare || !cells.columns.is_empty()).then_some((named.row, cells))
+    }
+
+    /// Returns the row that an utterance or an earlier text names, with the column that it may ask about.
+    fn of_named(&self, utterance: &str, earlier: &[&str]) -> Option<(Named, CellsAsked)> {
         let text = Text::of(utterance);
-        let here = self.named(&text);
-        let is_bare = here.as_ref().is_some_and(|row| row.is_whole);
         let is_other = |word: &String| {
             KNOWN.extremes.contains_key(word)
                 || matches!(&**word, "next" | "other" | "another" | "instead")
         };
-        let row = here.or_else(|| {
+        let row = self.named(&text).or_else(|| {
             if text.words.iter().any(is_other) {
                 return None;
             }
@@ -163,11 +203,8 @@ impl Cells<'_> {
             Some(Named { used: Vec::new(), ..row })
         })?;
         let column = self.column(&text, &row).0;
-        let columns = column.map(|it| self.table.columns[it].name.clone());
-        (is_bare || columns.is_some()).then(|| {
-            let columns = columns.into_iter().collect();
-            (row.row, CellsAsked { columns, precision: Score::new(0.0), rest: None })
-        })
+        let columns = column.map(|it| self.table.columns[it].name.clone()).into_iter().collect();
+        Some((row, CellsAsked { columns, precision: Score::new(0.0), rest: None }))
     }
 
     /// Finds the cell that one part of an utterance asks for, with every word explained. The other

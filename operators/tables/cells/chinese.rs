@@ -62,7 +62,8 @@ struct NamedRow {
 #[derive(Clone, Copy)]
 struct FoundCell {
     row: usize,
-    column: usize,
+    /// `None` where only the reader can tell.
+    column: Option<usize>,
     unexplained: usize,
     at: Where,
     precision: f64,
@@ -190,17 +191,32 @@ impl ChineseNames {
         if self.names.is_empty() || tokens(utterance).len() > MOST_CHARACTERS {
             return None;
         }
-        let whole = self.found(utterance, earlier, rows);
+        let whole = self.found(utterance, earlier, rows).filter(|it| it.precision > 0.0);
         let is_sure = whole.is_some_and(|it| it.unexplained == 0);
-        let part = if is_sure { None } else { self.of_clause(utterance, rows) };
-        let (found, rest) = part.or(whole.map(|it| (it, None)))?;
+        let part = if is_sure { None } else { self.of_clause(utterance, earlier, rows) };
+        let (found, rest) = match (part, whole) {
+            (Some((part, rest)), Some(whole)) if part.precision == 0.0 => {
+                let is_same =
+                    part.row == whole.row && (part.column.is_none() || part.column == whole.column);
+                (whole, rest.filter(|_| is_same))
+            }
+            (part, whole) => part.or(whole.map(|it| (it, None)))?,
+        };
         let precision = Score::new(found.precision);
-        let columns = vec![self.columns[found.column].name.clone()];
+        let column = found.column.map(|it| self.columns[it].name.clone());
+        let columns = column.into_iter().collect();
         Some((found.row, CellsAsked { columns, precision, rest }))
     }
 
-    /// Finds the cell that one clause or two of an utterance ask for, with what else is asked.
-    fn of_clause(&self, utterance: &str, rows: &[Row]) -> Option<(FoundCell, Option<String>)> {
+    /// Finds the cell that one clause or two of an utterance ask for, with what else is asked. Where
+    /// something else is, the first one may ask for a cell of the row of before, and not every word
+    /// need be explained: perhaps only the reader can tell.
+    fn of_clause(
+        &self,
+        utterance: &str,
+        earlier: &[&str],
+        rows: &[Row],
+    ) -> Option<(FoundCell, Option<String>)> {
         let mut begins = vec![0];
         begins.extend(clause_ends(utterance).into_iter().map(|(_, next)| next));
         begins.push(utterance.len());
@@ -209,51 +225,69 @@ impl ChineseNames {
         if !(2..=MOST_CLAUSES).contains(&clauses) {
             return None;
         }
-        for length in 1..=2 {
-            let parts = (0..=clauses - length).map(|at| (begins[at], begins[at + length]));
-            let found = parts.filter_map(|(begin, end)| {
-                let found = self.found(&utterance[begin..end], &[], rows)?;
-                (found.at == Where::Here).then_some((found, begin, end))
-            });
-            if let Some((found, begin, end)) = found.min_by_key(|(it, ..)| it.unexplained) {
-                let sides = [&utterance[end..], &utterance[..begin]];
-                let rest = sides.into_iter().map(str::trim).find(|it| asks(it));
-                return Some((found, rest.map(str::to_owned)));
-            }
-        }
-        None
+        let parts = (1..=2usize.min(clauses))
+            .flat_map(|length| (0..=clauses - length).map(move |at| (length, at)));
+        let found = parts.filter_map(|(length, at)| {
+            let (begin, end) = (begins[at], begins[at + length]);
+            let sides = [&utterance[end..], &utterance[..begin]];
+            let clause = &utterance[begin..end];
+            let rest = sides.into_iter().map(str::trim).find(|it| asks(it));
+            // Not "which of those is the cheapest".
+            let is_first = at == 0 && rest.is_some_and(|it| !it.contains('最'));
+            let earlier = if is_first { earlier } else { &[] };
+            let found = self.found(clause, earlier, rows)?;
+            let is_sure = found.at == Where::Here && found.precision > 0.0;
+            let order = (found.precision == 0.0, length, found.unexplained);
+            let is_asked = found.column.is_some() || asks(clause);
+            (is_sure || rest.is_some() && is_asked).then_some((
+                order,
+                found,
+                rest.map(str::to_owned),
+            ))
+        });
+        let (_, found, rest) = found.min_by_key(|(order, ..)| *order)?;
+        Some((found, rest))
     }
 
-    /// Finds the cell that a text asks for as a whole.
+    /// Finds the cell that a text asks for as a whole; with a precision of 0 where only the reader can
+    /// tell.
     fn found(&self, text: &str, earlier: &[&str], rows: &[Row]) -> Option<FoundCell> {
         let text_tokens = tokens(text);
         let mut before = earlier.iter().map(|it| (*it, tokens(it)));
-        let (row, is_whole, column, used, at) = match self.named(text, &text_tokens) {
-            Some(named) => match self.column(&text_tokens, &named, rows) {
-                (Some(column), used) => {
-                    let used = [named.used, used].concat();
-                    (named.row, named.is_whole, column, used, Where::Here)
+        let (named, column, used, at) = match self.named(text, &text_tokens) {
+            Some(named) => {
+                let (column, asked) = self.column(&text_tokens, &named, rows);
+                match column {
+                    None if asked.is_empty() => {
+                        let column = before.find_map(|(it, tokens)| {
+                            let of_before = self.named(it, &tokens)?;
+                            self.column(&tokens, &NamedRow { row: named.row, ..of_before }, rows).0
+                        });
+                        let at = if column.is_some() { Where::ColumnBefore } else { Where::Here };
+                        (named, column, Vec::new(), at)
+                    }
+                    column => (named, column, asked, Where::Here),
                 }
-                (None, asked) if asked.is_empty() => {
-                    let column = before.find_map(|(it, tokens)| {
-                        let of_before = self.named(it, &tokens)?;
-                        self.column(&tokens, &NamedRow { row: named.row, ..of_before }, rows).0
-                    })?;
-                    (named.row, named.is_whole, column, named.used, Where::ColumnBefore)
-                }
-                _ => return None,
-            },
+            }
             None => {
                 let row = before
                     .find_map(|(it, tokens)| self.named(it, &tokens).filter(|it| it.is_whole))?;
                 let row = NamedRow { used: Vec::new(), ..row };
                 let (column, used) = self.column(&text_tokens, &row, rows);
-                (row.row, true, column?, used, Where::RowBefore)
+                (row, column, used, Where::RowBefore)
             }
         };
-        let unexplained = unexplained(&text_tokens, &used)?;
-        let precision = precision(at, is_whole, unexplained)?;
-        Some(FoundCell { row, column, unexplained, at, precision })
+        let used = [&*named.used, &*used].concat();
+        let unexplained = unexplained(&text_tokens, &used).filter(|_| column.is_some());
+        let column = column.filter(|_| unexplained.is_some());
+        let precision = unexplained.and_then(|it| precision(at, named.is_whole, it));
+        Some(FoundCell {
+            row: named.row,
+            column,
+            unexplained: unexplained.unwrap_or(usize::MAX),
+            at,
+            precision: precision.unwrap_or(0.0),
+        })
     }
 
     /// Returns the row that a text names, if it is one.

@@ -88,6 +88,45 @@ fn what_else_is_asked_is_left_open() {
 }
 
 #[test]
+fn what_is_asked_beside_a_row_is_found_where_words_are_left_unexplained() {
+    let table = table();
+    let long = "we are doing up our hallway, which is rather narrow and dark, and my wife likes the \
+        bergen lamp, how much is it, and could your driver carry it up four flights of stairs for us";
+    for (utterance, cells, rest) in [
+        ("is the bergen lamp any good and can i bring it home on a bike", "L-2: ", true),
+        (
+            "bergen wobbly crooked lamp price, my cat jumps a lot is that fine",
+            "L-2: price eur",
+            true,
+        ),
+        (
+            "i wonder if the oslo is dimmable and whether you deliver on sundays",
+            "L-1: dimmable",
+            true,
+        ),
+        ("oslo floor lamp price n can i bring it back", "L-1: price eur", true),
+        ("how bright is it, and do i have to climb a ladder for that", "C-2: ", true),
+        (long, "L-2: price eur", true),
+        // Another row, what asks for nothing, and a part of a name without a column.
+        ("is the bergen any good, and what about the oslo then", "", false),
+        ("will the bergen lamp do for a study, it is rather dark", "L-2: ", false),
+        ("is the bergen lamp any good, so i know how it looks", "L-2: ", false),
+        ("is the bedside one any good and can i bring it home on a bike", "", false),
+        // The column of before is not asked for where the rest is about the row.
+        ("the bedside one, my old flickering thing died, how heavy", "L-3: weight g", false),
+    ] {
+        let found = table.cells(utterance, &["how much is the alta 2 plus"]);
+        let of_row = |row| Some(table.row(row)?.columns[0].value.clone());
+        let cells_of = found
+            .as_ref()
+            .and_then(|(row, it)| Some(format!("{}: {}", of_row(*row)?, it.columns.join(", "))));
+        assert_eq!(cells_of.unwrap_or_default(), cells, "{utterance}");
+        let has_rest = found.is_some_and(|(_, it)| it.rest.is_some_and(|it| it.len() > 10));
+        assert_eq!(has_rest, rest, "{utterance}");
+    }
+}
+
+#[test]
 fn what_is_not_certain_is_no_cell() {
     for utterance in [
         "how much does delivery of a lamp cost",
@@ -161,6 +200,27 @@ fn a_row_and_a_column_are_named_in_chinese() {
     }
     let rest = asked_of(&table, "家庭房多少钱，早餐另外算吗", &[]);
     assert_eq!(rest, Some(("F02: 房价 元".to_owned(), Some("早餐另外算吗".to_owned()))));
+}
+
+#[test]
+fn what_is_asked_beside_a_row_is_found_in_chinese() {
+    let (table, before) = (chinese_table(), ["有，湖景双人房还有。", "有没有靠湖的"]);
+    for (utterance, cells, rest) in [
+        ("双人房能不能看日出，早饭几点开始", "F01: ", "早饭几点开始"),
+        ("双人房一晚到底得掏多少毫升，能刷卡不", "F01: ", "能刷卡不"),
+        ("这个多少钱，晚到了给留吗", "F01: 房价 元", "晚到了给留吗"),
+        ("想要家庭房，能加床吗", "", ""),
+        ("要能住四个人的，哪间最便宜", "", ""),
+    ] {
+        let found = table.cells(utterance, &before);
+        let of_row = |row| Some(table.row(row)?.columns[0].value.clone());
+        let cells_of = found
+            .as_ref()
+            .and_then(|(row, it)| Some(format!("{}: {}", of_row(*row)?, it.columns.join(", "))));
+        assert_eq!(cells_of.unwrap_or_default(), cells, "{utterance}");
+        let found = found.and_then(|(_, it)| it.rest).unwrap_or_default();
+        assert_eq!(found, rest, "{utterance}");
+    }
 }
 
 #[test]

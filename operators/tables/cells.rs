@@ -169,9 +169,23 @@ impl Cells<'_> {
                     return None;
                 }
                 let earlier = if is_before { earlier } else { &[] };
-                let found = self.found(of, earlier).map(|it| (it.row, self.cells(&[&it], None)));
-                let (row, cells) = found.unwrap_or((named.row, cells));
-                Some((row, CellsAsked { rest: Some(part(rest).to_owned()), ..cells }))
+                let first = self.found(of, earlier).filter(|it| it.row == named.row);
+                let before: Vec<&str> =
+                    std::iter::once(of).chain(earlier.iter().copied()).collect();
+                let second = self.found(rest, &before).filter(|it| it.row == named.row);
+                let rest = Some(part(rest).to_owned());
+                let cells = match (first, second) {
+                    (first, None) => {
+                        let cells = first.map_or(cells, |it| self.cells(&[&it], None));
+                        CellsAsked { rest, ..cells }
+                    }
+                    (Some(first), Some(second)) if first.column != second.column => {
+                        self.cells(&[&first, &second], None)
+                    }
+                    // Two questions for a cell, of which only the reader can tell one.
+                    _ => return None,
+                };
+                Some((named.row, cells))
             };
             // What is asked first may be of the row of before.
             of_row(left, earlier, right).or_else(|| of_row(right, &[], left))

@@ -107,6 +107,8 @@ fn what_is_asked_beside_a_row_is_found_where_words_are_left_unexplained() {
         ("oslo floor lamp price n can i bring it back", "L-1: price eur", true),
         ("how bright is it, and do i have to climb a ladder for that", "C-2: ", true),
         (long, "L-2: price eur", true),
+        // The second question is for the row too.
+        ("how heavy is it, and what does it cost?", "C-2: weight g, price eur", false),
         // Another row, what asks for nothing, and a part of a name without a column.
         ("is the bergen any good, and what about the oslo then", "", false),
         ("will the bergen lamp do for a study, it is rather dark", "L-2: ", false),

@@ -235,7 +235,10 @@ impl ChineseNames {
             // Not "which of those is the cheapest".
             let is_first = at == 0 && rest.is_some_and(|it| !it.contains('最'));
             let earlier = if is_first { earlier } else { &[] };
-            let found = self.found(clause, earlier, rows)?;
+            // A row that is named here is not asked for the column of before.
+            let found = self.found(clause, earlier, rows);
+            let found = found.filter(|it| it.at != Where::ColumnBefore);
+            let found = found.or_else(|| self.found(clause, &[], rows))?;
             let is_sure = found.at == Where::Here && found.precision > 0.0;
             let order = (found.precision == 0.0, length, found.unexplained);
             let is_asked = found.column.is_some() || asks(clause);

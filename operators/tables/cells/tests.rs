@@ -223,6 +223,10 @@ fn what_is_asked_beside_a_row_is_found_in_chinese() {
         let found = found.and_then(|(_, it)| it.rest).unwrap_or_default();
         assert_eq!(found, rest, "{utterance}");
     }
+    // Not for the column of before.
+    let found = table.cells("家庭房能不能看日出，早饭几点开始", &["湖景双人房多少钱"]);
+    let columns = found.map(|(_, it)| (it.columns, it.rest.unwrap_or_default()));
+    assert_eq!(columns, Some((Vec::new(), "早饭几点开始".to_owned())));
 }
 
 #[test]

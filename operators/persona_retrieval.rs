@@ -3,7 +3,8 @@
 //! A turn may bring sentences that describe the user (`persona`), and a source may have its own. The
 //! stage searches them for the current utterance: by words (BM25 over the sentences themselves), by
 //! meaning (the cosine of embeddings, also to the vector of the dialogue, because "and you?" says
-//! nothing by itself), or by both, fused. A persona has few sentences, so the stage scores every one.
+//! nothing by itself), or by both, fused. Where the reader embeds the question for documents or tables,
+//! it embeds the sentences too. A persona has few sentences, so the stage scores every one.
 //! `docs/measurements/personas.md` has the measurements. UniMS-RAG asks the persona before the
 //! documents, hence the place in the flow.
 //!
@@ -75,6 +76,7 @@ pub struct PersonaRetrievalConfig {
     #[schemars(range(min = 0.0, max = 1.0))]
     pub word_share: f64,
     /// The share of the dialogue as a whole in a score by meaning, against the current utterance; 0..=1.
+    /// Where the reader embeds the question, the question has a fixed share of the two turns before.
     #[schemars(range(min = 0.0, max = 1.0))]
     pub dialogue_share: f64,
     /// PK-ICR's threshold, for a source that depends on others: the least score of a sentence joined
@@ -121,6 +123,8 @@ struct PersonaRetrieval {
     sources: Arc<Sources>,
     /// The encoder that the stage asks as a model, if there is one and the form compares vectors.
     embed: Option<Arc<Embed>>,
+    /// Whether that is the reader, which embeds the turns' questions.
+    by_question: bool,
     /// The encoder that the stage calls in place, if there is one.
     encoder: Option<Arc<dyn Encoder>>,
     observer: Observer,
@@ -128,9 +132,20 @@ struct PersonaRetrieval {
 
 impl PersonaRetrieval {
     fn new(config: PersonaRetrievalConfig, context: &StageContext) -> Self {
-        let StageContext { sources, embed, encoder, runner, .. } = context.clone();
-        let embed = embed.filter(|_| config.form != SearchForm::Bm25);
-        Self { config, sources, embed, encoder, observer: runner.observer }
+        let StageContext { sources, embed, encoder, questions, runner, .. } = context.clone();
+        let by_question = questions.is_some();
+        let embed = questions.or(embed).filter(|_| config.form != SearchForm::Bm25);
+        Self { config, sources, embed, by_question, encoder, observer: runner.observer }
+    }
+
+    /// Returns the vectors of a turn by the encoder that is asked as a model. That of its question has
+    /// a share of the turns before.
+    fn asked_by(&self, turn: &TurnInFlight) -> Option<Embedded> {
+        let question = |dialogue| Embedded { dialogue, utterance: None };
+        match self.by_question {
+            true => turn.question.clone().map(question),
+            false => turn.embedding.clone(),
+        }
     }
 
     /// Searches by words alone.
@@ -158,7 +173,7 @@ impl Decide for PersonaRetrieval {
     fn begin(&self, turn: &TurnInFlight) -> Result<Step<Found>, Fault> {
         let persona = Persona::asked(turn, &self.sources);
         // Without a vector of the dialogue, there is nothing to compare the vectors of sentences with.
-        if self.embed.is_some() && turn.embedding.is_some() {
+        if self.embed.is_some() && self.asked_by(turn).is_some() {
             let texts = persona.map(|persona| persona.compared(turn, &self.config));
             return Ok(Step::ask(texts.unwrap_or_default()));
         }
@@ -172,7 +187,8 @@ impl Decide for PersonaRetrieval {
             return Ok(Step::decided(Found::default()));
         };
         let vectors: Vec<&[f32]> = vectors.iter().map(AsRef::as_ref).collect();
-        found(turn, &persona, Some(&vectors), &self.config).map(Step::decided)
+        let embedding = self.asked_by(turn);
+        found(turn, &persona, embedding.as_ref(), Some(&vectors), &self.config).map(Step::decided)
     }
 
     fn without(&self, turn: &TurnInFlight, why: Without<'_>) -> Found {
@@ -290,20 +306,22 @@ pub fn retrieve(
     config: &PersonaRetrievalConfig,
 ) -> Result<Found, Fault> {
     let encoder = encoder.filter(|_| config.form != SearchForm::Bm25 && turn.embedding.is_some());
-    let Some(encoder) = encoder else { return found(turn, persona, None, config) };
+    let Some(encoder) = encoder else { return found(turn, persona, None, None, config) };
     let texts = persona.compared(turn, config);
     let texts: Vec<&str> = texts.iter().map(String::as_str).collect();
     let mut numbers = Vec::with_capacity(texts.len() * encoder.dimensions());
     let encoded = encoder.encode(&texts, &mut numbers);
     encoded.map_err(|error| Fault::new(STAGE, FaultKind::Error, error.to_string()))?;
     let vectors: Vec<&[f32]> = numbers.chunks_exact(encoder.dimensions()).collect();
-    found(turn, persona, Some(&vectors), config)
+    found(turn, persona, turn.embedding.as_ref(), Some(&vectors), config)
 }
 
-/// Finds sentences, given a vector for each text of [`Persona::compared`] if there are vectors.
+/// Finds sentences, given vectors of the turn and of each text of [`Persona::compared`] by one encoder,
+/// if there are vectors.
 fn found(
     turn: &TurnInFlight,
     persona: &Persona<'_>,
+    embedding: Option<&Embedded>,
     vectors: Option<&[&[f32]]>,
     config: &PersonaRetrievalConfig,
 ) -> Result<Found, Fault> {
@@ -312,7 +330,7 @@ fn found(
         return paired(turn, persona, &sentences, vectors, config);
     }
     let texts: Vec<&str> = sentences.iter().map(|sentence| sentence.text).collect();
-    let query = SentenceQuery { text: turn.context.query(), embedding: turn.embedding.as_ref() };
+    let query = SentenceQuery { text: turn.context.query(), embedding };
     let mut ranked = search(&texts, vectors, &query, config)?;
     ranked.truncate(config.max_sentences as usize);
     let sentences =

@@ -169,6 +169,8 @@ enum Reach {
     Nowhere,
     InPlace,
     Elsewhere,
+    /// Elsewhere, as the reader, with another encoder in place.
+    Reader,
 }
 
 /// Runs the operator over turns. Also returns the texts that an encoder elsewhere was asked to embed,
@@ -192,12 +194,13 @@ fn run_with(
         (Arc::new(CountingElsewhere::default()), Arc::new(PersonaCounts::default()));
     let (asked, counted, config) = (Arc::clone(&model), Arc::clone(&counts), config.clone());
     let (mut out, faults) = run_dataflow(turns, move |turns| {
-        let encoder: Option<Arc<dyn Encoder>> =
-            (reached == Reach::InPlace).then(|| Arc::new(Counting) as _);
+        let in_place = matches!(reached, Reach::InPlace | Reach::Reader);
+        let encoder: Option<Arc<dyn Encoder>> = in_place.then(|| Arc::new(Counting) as _);
         let embed = (reached == Reach::Elsewhere).then(|| Arc::clone(&model) as _);
-
+        let questions = (reached == Reach::Reader).then(|| Arc::clone(&model) as _);
         let sources = Arc::new(sources.clone());
-        let mut context = StageContext { sources, embed, encoder, ..stage_context(&graph("")) };
+        let stages = stage_context(&graph(""));
+        let mut context = StageContext { sources, embed, encoder, questions, ..stages };
         // As `history` does when it sends a turn into the flow.
         context.runner.observer = Observer::new(Arc::clone(&counts) as _);
         context.runner.awaited.ask(RequestId { partition: 0, generation: 1, offset: 0 });
@@ -226,6 +229,20 @@ fn encoders_in_place_and_elsewhere_find_the_same() {
         });
         assert_eq!(places(&here)[0], 2, "{form:?}");
         assert_eq!(here, there, "{form:?}");
+    }
+}
+
+#[test]
+fn the_reader_compares_sentences_with_the_question() {
+    let persona = PERSONA.map(str::to_owned).to_vec();
+    let config = PersonaRetrievalConfig { word_share: 0.0, ..config() };
+    let turn = said("And you?", &PERSONA, Some((SEA, Some(SEA))));
+    for (question, place, asked) in [(Some(BREAD), 2, 1), (None, 1, 0)] {
+        let turn = TurnInFlight { question: question.map(Into::into), ..turn.clone() };
+        let (out, faults, texts, _) = run(vec![turn], &config, Reach::Reader);
+        assert!(faults.is_empty() && out[0].progress.degraded.is_empty());
+        assert_eq!(places(&out[0].candidates.persona), [place], "{question:?}");
+        assert_eq!(texts, vec![persona.clone(); asked], "without a question, the other encoder");
     }
 }
 

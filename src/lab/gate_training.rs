@@ -41,7 +41,8 @@ pub struct TrainOptions {
     pub patience: u32,
     /// Turns per step.
     pub batch: usize,
-    /// The most turns of each data set per pass, drawn anew for each pass; 0 for all.
+    /// The most turns of each data set per pass, drawn anew for each pass; 0 for all. A set that has
+    /// fewer than a quarter of them is repeated up to that, so that the larger ones leave room for it.
     pub turns_per_epoch: usize,
     /// The peak learning rate, which rises over the first twentieth of the steps and falls to 0.
     pub rate: f64,
@@ -250,11 +251,7 @@ impl Trainer {
         let mut random = fastrand::Rng::with_seed(self.options.seed ^ (u64::from(epoch) << 32));
         let mut drawn = Vec::new();
         for (lesson, cut) in self.lessons.iter().enumerate() {
-            let mut places: Vec<usize> = (0..cut.train.len()).collect();
-            if self.options.turns_per_epoch > 0 && places.len() > self.options.turns_per_epoch {
-                random.shuffle(&mut places);
-                places.truncate(self.options.turns_per_epoch);
-            }
+            let places = batches::turns(cut.train.len(), self.options.turns_per_epoch, &mut random);
             drawn.extend(places.into_iter().map(|place| (lesson, place)));
         }
         let most = self.card.shape.max_tokens;

@@ -160,8 +160,8 @@ pub struct RetrievalArgs {
     /// given
     #[arg(long, value_name = "SHARE")]
     word_share: Option<f64>,
-    /// The encoder of texts and utterances, for dense and fusion on dstc11 and for the stage: a
-    /// model by its name, its folder, or the file of a static table
+    /// The encoder of texts and utterances, for dense, fusion and the stage: a model by its name,
+    /// its folder, or the file of a static table
     #[arg(long, value_name = "ENCODER", default_value = READER)]
     encoder: String,
     /// The configuration, of which [models] is read and, for the stage, [persona_retrieval] and
@@ -194,8 +194,7 @@ pub enum Retriever {
     Bm25,
     /// Vectors of the encoder, for dstc11.
     Dense,
-    /// Several together: words and vectors for dstc11; words of the whole dialogue by learned
-    /// weights for kbp.
+    /// Words and vectors together; for kbp those of the whole dialogue, by learned weights.
     Fusion,
     /// The flow's own stage, persona_retrieval, for kbp.
     Stage,
@@ -333,22 +332,33 @@ fn dstc11(args: &RetrievalArgs, out: &mut dyn Write) -> anyhow::Result<()> {
 }
 
 fn knowledge_behind_persona(args: &RetrievalArgs, out: &mut dyn Write) -> anyhow::Result<()> {
-    let retriever = match (args.retriever, &args.train) {
-        (Retriever::Stage, _) => return persona_stage(args, out),
-        (Retriever::Unified, _) => return by_unified_model(args, out),
-        (Retriever::Bm25, _) => kbp::KbpRetriever::Bm25,
-        (Retriever::Dense, _) => {
+    match args.retriever {
+        Retriever::Stage => persona_stage(args, out),
+        Retriever::Unified => by_unified_model(args, out),
+        Retriever::Fusion => learned_fusion(args, out),
+        Retriever::Bm25 => {
+            let figures = kbp::evaluate(&args.data, kbp::KbpRetriever::Bm25).map_err(refused)?;
+            tell(args, &figures, json!({}), out)
+        }
+        Retriever::Dense => {
             let remedy = "write bm25 or fusion";
-            return Err(Usage::new("--retriever dense is for dstc11", remedy).into());
+            Err(Usage::new("--retriever dense is for dstc11", remedy).into())
         }
-        (Retriever::Fusion, Some(train)) => kbp::KbpRetriever::Fusion { train },
-        (Retriever::Fusion, None) => {
-            let remedy = "name the training split; the learned weights are not kept";
-            return Err(Usage::new("--retriever fusion needs --train for kbp", remedy).into());
-        }
+    }
+}
+
+/// Evaluates the fusion that learns its weights from a training split.
+fn learned_fusion(args: &RetrievalArgs, out: &mut dyn Write) -> anyhow::Result<()> {
+    let Some(train) = &args.train else {
+        let remedy = "name the training split; the learned weights are not kept";
+        return Err(Usage::new("--retriever fusion needs --train for kbp", remedy).into());
     };
+    let models = load_config(args.config.as_deref())?.value.models;
+    let (_, encoder) = models.named(&args.encoder)?;
+    let encoder = Some((&*encoder, models.threads()));
+    let retriever = kbp::KbpRetriever::Fusion { train, encoder };
     let figures = kbp::evaluate(&args.data, retriever).map_err(refused)?;
-    tell(args, &figures, json!({}), out)
+    tell(args, &figures, json!({ "encoder": args.encoder }), out)
 }
 
 /// Evaluates the flow's own stage on the same data.

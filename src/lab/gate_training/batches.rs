@@ -4,6 +4,21 @@
 /// between them stays random.
 const SORTED_TOGETHER: usize = 50;
 
+/// A data set has at least this part of the most turns that one may have in a pass.
+const LEAST_PART: usize = 4;
+
+/// Draws the turns that a data set of `count` has in a pass, by their indexes: at most `most` (0 for
+/// all) and, by repetition, at least a quarter of that.
+pub(super) fn turns(count: usize, most: usize, random: &mut fastrand::Rng) -> Vec<usize> {
+    let mut turns: Vec<usize> = (0..count).collect();
+    if most == 0 {
+        return turns;
+    }
+    random.shuffle(&mut turns);
+    let wanted = count.clamp(most.div_ceil(LEAST_PART), most);
+    turns.iter().copied().cycle().take(wanted).collect()
+}
+
 /// Batches of examples, each as (lesson, index).
 pub(super) struct Batches(Vec<Vec<(usize, usize)>>);
 
@@ -40,6 +55,22 @@ impl Batches {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_large_set_is_cut_and_a_small_one_repeated() {
+        let mut random = fastrand::Rng::with_seed(3);
+        let mut drawn = |count, most| {
+            let mut turns = turns(count, most, &mut random);
+            turns.sort_unstable();
+            (turns.len(), turns.chunk_by(|a, b| a == b).map(<[_]>::len).collect::<Vec<_>>())
+        };
+        assert_eq!(drawn(100, 40), (40, vec![1; 40]), "none twice");
+        assert_eq!(drawn(30, 40), (30, vec![1; 30]));
+        let (count, often) = drawn(4, 40);
+        assert_eq!((count, often.len(), often.iter().max()), (10, 4, Some(&3)));
+        assert_eq!(drawn(4, 0).0, 4, "all");
+        assert_eq!(drawn(0, 40).0, 0);
+    }
 
     #[test]
     fn every_example_is_in_one_batch_beside_others_of_its_length() {

@@ -112,7 +112,8 @@ pub struct TrainGateArgs {
     /// Turns per step
     #[arg(long, value_name = "N", default_value_t = TrainOptions::default().batch)]
     batch: usize,
-    /// The most turns of each data set per pass, drawn anew for each pass; 0 for all
+    /// The most turns of each data set per pass, drawn anew for each pass, of which a small one has a
+    /// quarter by repetition; 0 for all
     #[arg(long, value_name = "N", default_value_t = TrainOptions::default().turns_per_epoch)]
     turns_per_epoch: usize,
     /// The highest learning rate

@@ -8,9 +8,9 @@
 //! nothing are left out.
 //!
 //! There are three retrievers. *BM25* compares the last user utterance alone, by characters, with
-//! statistics of the candidates themselves. *Fusion* compares the whole dialogue, scores a persona
-//! together with the knowledge behind it (the reverse of PK-ICR's idea), and weighs its features by
-//! weights trained on a training split. The weights are not saved: KBP states no licence, so
+//! statistics of the candidates themselves. *Fusion* compares the whole dialogue by words and by
+//! meaning, scores a persona together with the knowledge behind it (the reverse of PK-ICR's idea),
+//! and weighs its features by weights trained on a training split. The weights are not saved: KBP states no licence, so
 //! nothing trained on it may ship. *Stage* is the flow's own persona retrieval as configured; it
 //! ranks personas only.
 
@@ -78,6 +78,8 @@ pub enum KbpRetriever<'a> {
     Fusion {
         /// The training split.
         train: &'a Path,
+        /// The encoder, and on how many threads it encodes; without one, only words are compared.
+        encoder: Option<(&'a dyn Encoder, usize)>,
     },
     /// By the stage `persona_retrieval`.
     Stage(Stage<'a>),
@@ -104,8 +106,14 @@ type IsRight<'r> = &'r dyn Fn(&ReplyCandidates, First) -> bool;
 /// # Errors
 /// A file cannot be read, or has no such reply.
 pub fn evaluate(data: &Path, retriever: KbpRetriever<'_>) -> Result<RecallFigures, EvalError> {
-    let mut lexicon = Lexicon::default();
+    let mut lexicon = match retriever {
+        KbpRetriever::Fusion { encoder: Some((encoder, threads)), .. } => {
+            Lexicon::with_encoder(encoder, threads)
+        }
+        _ => Lexicon::default(),
+    };
     let records = records::<Record>(data)?;
+    lexicon.encode(&records)?;
     let cases = read(data, &records, &mut lexicon)?;
     let rankings: Vec<First> = match retriever {
         KbpRetriever::Stage(stage) => {
@@ -114,7 +122,7 @@ pub fn evaluate(data: &Path, retriever: KbpRetriever<'_>) -> Result<RecallFigure
             firsts.into_iter().flatten().map(|first| (first, None)).collect()
         }
         KbpRetriever::Bm25 => cases.iter().map(ReplyCandidates::by_bm25).collect(),
-        KbpRetriever::Fusion { train } => {
+        KbpRetriever::Fusion { train, .. } => {
             let fusion = Fusion::train(train, &mut lexicon)?;
             cases.iter().map(|case| fusion.order(case).first()).collect()
         }
@@ -130,7 +138,7 @@ pub fn evaluate(data: &Path, retriever: KbpRetriever<'_>) -> Result<RecallFigure
 fn read(
     path: &Path,
     records: &[Record],
-    lexicon: &mut Lexicon,
+    lexicon: &mut Lexicon<'_>,
 ) -> Result<Vec<ReplyCandidates>, EvalError> {
     let cases = records.iter().flat_map(|record| cases(record, lexicon));
     let cases: Vec<ReplyCandidates> = cases.filter(|case| case.is_grounded).collect();

@@ -8,6 +8,7 @@ use std::rc::Rc;
 use rustc_hash::FxHashMap;
 use turnstream_knowledge::terms::terms;
 use turnstream_operators::bm25::{Bag, Statistics};
+use turnstream_ports::model::encoder::{EncodeError, Encoder, encode_all};
 
 use super::{EvalError, First, Record, best, read, records};
 use crate::eval::retrieval::learned::{CandidateGroup, NeuralRanker};
@@ -20,7 +21,6 @@ const GRAMS: usize = 2;
 /// BM25, the share of the query's weight that the text covers, and the share of the text's weight
 /// that the query covers.
 const MEASURES: usize = 3;
-const MATCH: usize = PARTS * GRAMS * MEASURES;
 
 /// Ranks personas and the knowledge behind them by trained weights.
 pub struct Fusion {
@@ -48,9 +48,11 @@ impl Fusion {
     /// Trains on a split. Later rankings must use the same lexicon.
     ///
     /// # Errors
-    /// The file cannot be read, or has no reply that used any evidence.
-    pub fn train(train: &Path, lexicon: &mut Lexicon) -> Result<Self, EvalError> {
-        let learning = read(train, &records::<Record>(train)?, lexicon)?;
+    /// The file cannot be read, or has no reply that used any evidence; or the encoder failed.
+    pub fn train(train: &Path, lexicon: &mut Lexicon<'_>) -> Result<Self, EvalError> {
+        let records = records::<Record>(train)?;
+        lexicon.encode(&records)?;
+        let learning = read(train, &records, lexicon)?;
         let weights = Weights::of(&learning);
         let seen: Vec<Features> = learning.iter().map(|case| case.features(&weights)).collect();
         let groups = |rows: fn(&Features) -> &[Vec<f64>],
@@ -66,7 +68,7 @@ impl Fusion {
     }
 
     /// Orders the candidates of every reply of a dialogue.
-    pub(in crate::eval) fn orders(&self, record: &Record, lexicon: &mut Lexicon) -> Vec<Order> {
+    pub(in crate::eval) fn orders(&self, record: &Record, lexicon: &mut Lexicon<'_>) -> Vec<Order> {
         cases(record, lexicon).iter().map(|case| self.order(case)).collect()
     }
 
@@ -79,13 +81,49 @@ impl Fusion {
     }
 }
 
-/// Numbers terms and bigrams.
+/// Numbers terms and bigrams and, if it has an encoder, keeps the vectors of texts.
 #[derive(Default)]
-pub struct Lexicon {
+pub struct Lexicon<'e> {
     numbers: FxHashMap<String, u32>,
+    /// The encoder, and on how many threads it encodes.
+    encoder: Option<(&'e dyn Encoder, usize)>,
+    /// Vectors of length 1, by text without spaces.
+    vectors: FxHashMap<String, Rc<[f32]>>,
 }
 
-impl Lexicon {
+/// Some Chinese personas have spaces between words.
+fn without_spaces(text: &str) -> String {
+    text.split_whitespace().collect()
+}
+
+impl<'e> Lexicon<'e> {
+    /// Makes a lexicon that compares texts by meaning too.
+    pub fn with_encoder(encoder: &'e dyn Encoder, threads: usize) -> Self {
+        Self { encoder: Some((encoder, threads)), ..Self::default() }
+    }
+
+    /// Encodes the utterances and candidates of records, if there is an encoder.
+    ///
+    /// # Errors
+    /// The encoder failed.
+    pub(super) fn encode(&mut self, records: &[Record]) -> Result<(), EncodeError> {
+        let Some((encoder, threads)) = self.encoder else { return Ok(()) };
+        let said = |record: &Record| -> Vec<String> {
+            let exchanges = record.conversation.iter();
+            let utterances = exchanges.flat_map(|exchange| [&exchange.user, &exchange.system]);
+            let knowledge = record.persona_kg.values().flat_map(|texts| texts.values());
+            let texts = utterances.chain(record.persona.values()).chain(knowledge);
+            texts.map(|text| without_spaces(text)).collect()
+        };
+        let new = |text: &String| !self.vectors.contains_key(text);
+        let texts: BTreeSet<String> = records.iter().flat_map(said).filter(new).collect();
+        let given: Vec<&str> = texts.iter().map(String::as_str).collect();
+        let numbers = encode_all(encoder, &given, threads, &|_| ())?;
+        let vectors = numbers.chunks_exact(encoder.dimensions()).map(Rc::from);
+        self.vectors.extend(texts.into_iter().zip(vectors));
+        Ok(())
+    }
+
     fn number(&mut self, term: String) -> u32 {
         let next = self.numbers.len() as u32;
         *self.numbers.entry(term).or_insert(next)
@@ -93,17 +131,23 @@ impl Lexicon {
 
     /// Counts a text's terms and bigrams.
     fn read(&mut self, text: &str) -> Text {
-        // Some Chinese personas have spaces between words.
-        let terms = terms(&text.split_whitespace().collect::<String>());
+        let text = without_spaces(text);
+        let vector = self.vectors.get(&text).cloned();
+        let terms = terms(&text);
         let pairs = terms.windows(2).map(|pair| pair.join(" ")).collect::<Vec<_>>();
         let mut bag =
             |terms: Vec<String>| terms.into_iter().map(|term| self.number(term)).collect();
-        Text([bag(terms), bag(pairs)])
+        Text { bags: [bag(terms), bag(pairs)], vector }
     }
 }
 
-/// A text as bags of terms and of bigrams.
-struct Text([Bag<u32>; GRAMS]);
+/// A text.
+struct Text {
+    /// Its terms and its bigrams.
+    bags: [Bag<u32>; GRAMS],
+    /// Its vector, if it was encoded.
+    vector: Option<Rc<[f32]>>,
+}
 
 /// Statistics of a training split.
 struct Weights([Statistics<u32>; GRAMS]);
@@ -113,21 +157,29 @@ impl Weights {
         let bags = |kind: usize| {
             let texts =
                 cases.iter().filter(|case| case.first).flat_map(ReplyCandidates::candidates);
-            Statistics::of(texts.map(move |text| &text.0[kind]))
+            Statistics::of(texts.map(move |text| &text.bags[kind]))
         };
         Self([bags(0), bags(1)])
     }
 
-    /// Returns the features of a text against the parts of a dialogue.
+    /// Returns the features of a text against the parts of a dialogue: its measures by words and, if
+    /// texts were encoded, its cosine to each part that is one utterance, else 0.
     fn matches(&self, parts: &[Text; PARTS], text: &Text) -> Vec<f64> {
-        let mut measures = Vec::with_capacity(MATCH);
+        let mut measures = Vec::with_capacity(PARTS * (GRAMS * MEASURES + 1));
         for part in parts {
             for (kind, statistics) in self.0.iter().enumerate() {
-                let (query, text) = (&part.0[kind], &text.0[kind]);
+                let (query, text) = (&part.bags[kind], &text.bags[kind]);
                 measures.push(statistics.bm25(query, text) / 10.0);
                 measures.push(statistics.share(query, text));
                 measures.push(statistics.share(text, query));
             }
+        }
+        if let Some(vector) = &text.vector {
+            let cosine = |other: &Text| {
+                let pairs = other.vector.iter().flat_map(|other| vector.iter().zip(&**other));
+                pairs.map(|(a, b)| f64::from(a * b)).sum::<f64>()
+            };
+            measures.extend(parts.iter().map(cosine));
         }
         measures
     }
@@ -154,7 +206,7 @@ pub(super) struct ReplyCandidates {
 }
 
 /// Returns a dialogue's cases, one per reply.
-pub(super) fn cases(record: &Record, lexicon: &mut Lexicon) -> Vec<ReplyCandidates> {
+pub(super) fn cases(record: &Record, lexicon: &mut Lexicon<'_>) -> Vec<ReplyCandidates> {
     let ids: Vec<&String> = record.persona.keys().collect();
     let personas: Vec<Text> = record.persona.values().map(|text| lexicon.read(text)).collect();
     let (mut places, mut documents) = (FxHashMap::default(), Vec::new());
@@ -198,13 +250,13 @@ impl ReplyCandidates {
 
     /// Returns the first persona and the first document by BM25 over the last user utterance.
     pub(super) fn by_bm25(&self) -> First {
-        let query = &self.parts[0].0[0];
+        let query = &self.parts[0].bags[0];
         let first = |texts: Vec<&Bag<u32>>| {
             let statistics = Statistics::of(texts.iter().copied());
             best(texts.iter().map(|text| statistics.bm25(query, text)))
         };
-        let personas = self.personas.iter().map(|text| &text.0[0]).collect();
-        let documents = self.documents.iter().map(|(_, text)| &text.0[0]).collect();
+        let personas = self.personas.iter().map(|text| &text.bags[0]).collect();
+        let documents = self.documents.iter().map(|(_, text)| &text.bags[0]).collect();
         (first(personas), first(documents))
     }
 
@@ -216,8 +268,8 @@ impl ReplyCandidates {
             self.personas.iter().map(|text| weights.matches(&self.parts, text)).collect();
         let documents: Vec<Vec<f64>> =
             self.documents.iter().map(|(_, text)| weights.matches(&self.parts, text)).collect();
-        let mut most = vec![vec![0.0_f64; MATCH]; own.len()];
-        let mut mean = vec![vec![0.0_f64; MATCH]; own.len()];
+        let none = vec![0.0_f64; own.first().map_or(0, Vec::len)];
+        let (mut most, mut mean) = (vec![none.clone(); own.len()], vec![none; own.len()]);
         let mut behind = vec![0.0_f64; own.len()];
         for ((persona, _), row) in self.documents.iter().zip(&documents) {
             behind[*persona] += 1.0;

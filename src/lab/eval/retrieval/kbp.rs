@@ -179,3 +179,63 @@ fn best(scores: impl Iterator<Item = f64>) -> Option<usize> {
     }
     best.map(|(_, at)| at)
 }
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write;
+
+    use turnstream_ports::model::encoder::{EncodeError, Encoded};
+
+    use super::*;
+
+    /// Knows which of three things a text is about, in whatever words.
+    struct OfThings;
+
+    const THINGS: [[&str; 2]; 3] = [["海", "浪"], ["面包", "烤箱"], ["山", "峰顶"]];
+
+    impl Encoder for OfThings {
+        fn name(&self) -> &'static str {
+            "things"
+        }
+
+        fn fingerprint(&self) -> u64 {
+            1
+        }
+
+        fn dimensions(&self) -> usize {
+            THINGS.len()
+        }
+
+        fn encode(&self, texts: &[&str], out: &mut Vec<f32>) -> Result<Encoded, EncodeError> {
+            for text in texts {
+                let is_about = |words: &[&str; 2]| words.iter().any(|word| text.contains(word));
+                out.extend(THINGS.iter().map(|words| f32::from(u8::from(is_about(words)))));
+            }
+            Ok(Encoded::default())
+        }
+    }
+
+    #[test]
+    fn the_fusion_compares_by_meaning_if_it_has_an_encoder() {
+        let mut file = tempfile::NamedTempFile::new().unwrap();
+        for at in 0..60 {
+            // The user's word is never the persona's.
+            let persona: BTreeMap<String, String> = THINGS
+                .iter()
+                .enumerate()
+                .map(|(at, [own, _])| (at.to_string(), format!("我 爱 {own}")))
+                .collect();
+            let user = format!("{}呢？", THINGS[at % 3][1]);
+            let exchange =
+                serde_json::json!({ "U": user, "S": "好。", "P-K": [[(at % 3).to_string()]] });
+            let record = serde_json::json!({ "persona": persona, "conversation": [exchange] });
+            writeln!(file, "{record}").unwrap();
+        }
+        let found = |encoder| {
+            let retriever = KbpRetriever::Fusion { train: file.path(), encoder };
+            evaluate(file.path(), retriever).unwrap().persona
+        };
+        assert!(found(None) < 0.5, "words say nothing");
+        assert!((found(Some((&OfThings as &dyn Encoder, 2))) - 1.0).abs() < 1e-9);
+    }
+}

@@ -100,7 +100,8 @@ impl Default for PersonaRetrievalConfig {
             word_share: 0.3,
             dialogue_share: 0.2,
             min_pair_score: 0.5,
-            call: CallConfig { timeout_ms: 2_000, ..CallConfig::default() },
+            // With a full queue of turns, the models of a process are busy for that long.
+            call: CallConfig { timeout_ms: 60_000, ..CallConfig::default() },
         }
     }
 }

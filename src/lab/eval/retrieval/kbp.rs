@@ -10,9 +10,9 @@
 //! There are three retrievers. *BM25* compares the last user utterance alone, by characters, with
 //! statistics of the candidates themselves. *Fusion* compares the whole dialogue by words and by
 //! meaning, scores a persona together with the knowledge behind it (the reverse of PK-ICR's idea),
-//! and weighs its features by weights trained on a training split. The weights are not saved: KBP states no licence, so
-//! nothing trained on it may ship. *Stage* is the flow's own persona retrieval as configured; it
-//! ranks personas only.
+//! and weighs its features by weights trained on a training split. The weights are not saved: KBP
+//! states no licence, so nothing trained on it may ship. *Stage* is the flow's own persona retrieval
+//! as configured; it ranks personas only.
 
 use std::collections::BTreeMap;
 use std::path::Path;

@@ -97,6 +97,7 @@ struct DialogueEmbedding {
 struct TurnVectors {
     embedded: Option<Embedded>,
     question: Option<Embedding>,
+    utterance: Option<Embedding>,
     taught: Arc<NearestPhrasings>,
 }
 
@@ -142,7 +143,8 @@ impl Decide for DialogueEmbedding {
             let phrasings = turn.knowledge.phrasings();
             let nearest = question.as_deref().map(|question| phrasings.nearest(question));
             let taught = Arc::new(nearest.unwrap_or_default());
-            return Ok(Step::decided(TurnVectors { embedded, question, taught }));
+            let utterance = question.as_ref().and(vectors.into_iter().next());
+            return Ok(Step::decided(TurnVectors { embedded, question, utterance, taught }));
         }
         let weights = self.config.latest().of(&turn.context).map(|(weight, _)| weight);
         Ok(Step::decided(TurnVectors {
@@ -158,6 +160,7 @@ impl Decide for DialogueEmbedding {
     fn write(&self, turn: &mut TurnInFlight, vectors: TurnVectors) {
         turn.embedding = vectors.embedded;
         turn.question = vectors.question;
+        turn.utterance = vectors.utterance;
         turn.taught = vectors.taught;
     }
 }

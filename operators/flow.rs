@@ -234,22 +234,21 @@ pub struct TurnInFlight {
     pub context: Arc<TurnContext>,
     /// The version of the knowledge in which all stages look up facts for this turn.
     pub knowledge: KnowledgeVersion,
-    /// The concepts of the graph that the dialogue names, in order of utterance and place.
+    /// The concepts of the graph that the dialogue names, in order.
     pub mentions: Arc<[Mention]>,
     /// The content words of the current utterance that the graph lacks, in order of place.
     pub missing: Arc<[String]>,
     /// Whether the turn needs knowledge.
     pub gate: GateDecision,
-    /// The vectors of the configured encoder; `None` if no encoder is configured, if it failed, or if
-    /// it knows no word of the dialogue.
+    /// The vectors of the configured encoder; `None` without one, or if it knows no word of the dialogue.
     pub embedding: Option<Embedded>,
-    /// The reader's vector of the question, of length 1, to search documents and tables by; `None`
-    /// if neither is searched by it.
+    /// The reader's vector of the question, to search documents and tables by; `None` if neither is.
     pub question: Option<Embedding>,
+    /// The reader's vector of the utterance alone.
+    pub utterance: Option<Embedding>,
     /// How near the question is to the phrasings that staff taught.
     pub taught: Arc<NearestPhrasings>,
-    /// The sources to ask, in this order; NULL until source planning, and if the turn needs no
-    /// knowledge.
+    /// The sources to ask, in this order; NULL until source planning, and for a turn without need.
     pub plan: Plan,
     /// E^Q and E^T: as their stages produced them, and later as cross revision revised them.
     pub demand: Demand,
@@ -293,6 +292,7 @@ impl TurnInFlight {
             gate: GateDecision::default(),
             embedding: None,
             question: None,
+            utterance: None,
             taught: Arc::default(),
             plan: Plan::default(),
             demand: Demand::default(),

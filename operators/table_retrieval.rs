@@ -134,7 +134,11 @@ pub fn retrieve(
     found.retain(|it| it.score >= config.min_score);
     let is_free = given.is_empty();
     let rows = is_free.then(|| table.asked(turn.context.completed_query())).flatten();
-    let cells = (is_free && rows.is_none()).then(|| asked_cells(turn, table)).flatten();
+    let mut cells = (is_free && rows.is_none()).then(|| asked_cells(turn, table)).flatten();
+    if let (Some((row, cells)), Some(utterance)) = (&mut cells, &turn.utterance) {
+        let by_meaning = table.columns_by_meaning(*row, utterance);
+        cells.by_meaning = by_meaning.into_iter().map(Score::new).collect();
+    }
     let answering: Vec<u32> = rows
         .iter()
         .flat_map(|(rows, _)| rows.iter().copied())
@@ -178,7 +182,9 @@ pub fn retrieve(
             selected: false,
         })
     };
-    first.chain(rest).filter_map(evidence).collect()
+    let mut rows: Vec<Fused> = first.chain(rest).collect();
+    rows.sort_by(|a, b| b.score.total_cmp(&a.score));
+    rows.into_iter().filter_map(evidence).collect()
 }
 
 /// Returns the cells of a row that the turn asks for by name, with the place of the row.

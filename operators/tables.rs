@@ -5,7 +5,7 @@
 //! converts them. The training of the unified model words its rows by the same rules. Rows stay in
 //! memory. An index from terms to rows spares a search from reading all of them.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use rustc_hash::FxHashMap;
@@ -78,6 +78,11 @@ pub fn subject(columns: &[Column]) -> Option<&Column> {
     columns.iter().find(named).or(columns.first())
 }
 
+/// Returns the cosine of two vectors of length 1, 0 where it is below.
+fn cosine(a: &[f32], b: &[f32]) -> f64 {
+    f64::from(a.iter().zip(b).map(|(a, b)| a * b).sum::<f32>().clamp(0.0, 1.0))
+}
+
 /// A table whose rows can be searched.
 #[derive(Clone, Debug)]
 pub struct Table {
@@ -88,6 +93,8 @@ pub struct Table {
     holders: FxHashMap<String, Vec<u32>>,
     /// The vectors of the rows, one after the other; empty if they have none.
     vectors: Vec<f32>,
+    /// The vectors of the names of columns, if the rows have vectors.
+    column_vectors: FxHashMap<String, Vec<f32>>,
     columns: columns::Columns,
     names: cells::RowNames,
     chinese_names: cells::ChineseNames,
@@ -110,15 +117,27 @@ impl Table {
         let bags: Vec<Bag<String>> =
             of_rows.into_iter().map(|terms| terms.into_iter().collect()).collect();
         let (statistics, vectors) = (Statistics::of(&bags), Vec::new());
+        let column_vectors = FxHashMap::default();
         let columns = columns::Columns::of(&rows);
         let names = cells::RowNames::of(&rows, &columns);
         let chinese_names = cells::ChineseNames::of(&rows, &columns);
         let ids = rows.iter().filter_map(|row| row.columns.first());
         let codes = codes::Codes::of(ids.map(|id| &*id.value));
-        Self { statistics, rows, bags, holders, vectors, columns, names, chinese_names, codes }
+        Self {
+            statistics,
+            rows,
+            bags,
+            holders,
+            vectors,
+            column_vectors,
+            columns,
+            names,
+            chinese_names,
+            codes,
+        }
     }
 
-    /// Adds vectors of the rows, by which they are also found by meaning.
+    /// Adds vectors of the rows and of the names of columns, by which they are also found by meaning.
     ///
     /// # Errors
     /// The encoder failed.
@@ -126,6 +145,13 @@ impl Table {
         let texts: Vec<String> = self.rows.iter().map(Row::to_encode).collect();
         let texts: Vec<&str> = texts.iter().map(String::as_str).collect();
         encoder.encode(&texts, &mut self.vectors)?;
+        let names: BTreeSet<&str> =
+            self.rows.iter().flat_map(|row| &row.columns).map(|it| &*it.name).collect();
+        let names: Vec<&str> = names.into_iter().collect();
+        let mut vectors = Vec::new();
+        encoder.encode(&names, &mut vectors)?;
+        let of_names = vectors.chunks_exact(encoder.dimensions().max(1)).map(<[f32]>::to_vec);
+        self.column_vectors = names.into_iter().map(str::to_owned).zip(of_names).collect();
         Ok(self)
     }
 
@@ -135,9 +161,19 @@ impl Table {
         if self.vectors.len() != self.rows.len() * question.len() {
             return Vec::new();
         }
-        let cosine = |row: &[f32]| row.iter().zip(question).map(|(a, b)| a * b).sum::<f32>();
         let rows = self.vectors.chunks_exact(question.len().max(1));
-        (0..).zip(rows.map(|row| f64::from(cosine(row).clamp(0.0, 1.0)))).collect()
+        (0..).zip(rows.map(|row| cosine(row, question))).collect()
+    }
+
+    /// Returns the cosine of the name of each of a row's columns with an utterance, in their order,
+    /// 0..=1; empty if they have no vectors of its length.
+    pub fn columns_by_meaning(&self, at: u32, utterance: &[f32]) -> Vec<f64> {
+        let of_column = |column: &Column| {
+            let vector = self.column_vectors.get(&column.name)?;
+            (vector.len() == utterance.len()).then(|| cosine(vector, utterance))
+        };
+        let columns = self.row(at).map_or(&[][..], |row| &row.columns).iter();
+        columns.map(of_column).collect::<Option<_>>().unwrap_or_default()
     }
 
     /// Returns the number of rows.

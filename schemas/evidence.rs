@@ -107,6 +107,10 @@ pub struct CellsAsked {
     /// The share of cells found with as much certainty that were right on development data; 0..=1. 0 where
     /// only the reader can tell.
     pub precision: Score,
+    /// The cosine of the utterance and the name of each of the row's columns, in their order; 0..=1. Empty
+    /// where they have no vectors.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub by_meaning: Vec<Score>,
     /// The part of the utterance that asks for something else; absent if there is none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rest: Option<String>,

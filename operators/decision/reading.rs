@@ -4,7 +4,7 @@ use turnstream_knowledge::phrasings::NearestPhrasings;
 use turnstream_ports::model::reader::{Question, ReadRequest, Reading};
 use turnstream_schemas::{Action, Evidence, Score};
 
-use super::choice::{self, Choice, NAMED_PRECISION, NamedRow, OfTable};
+use super::choice::{self, Choice, NamedRow, OfTable};
 use super::told::untold;
 use super::{DecidedResponse, ResponseDecision, intent};
 use crate::flow::{ActionDecision, TurnInFlight};
@@ -100,8 +100,7 @@ impl ResponseDecision {
             self.config.max_sentences as usize,
         );
         // Where a turn asks a row for what it does not have, some cell is still the best.
-        let is_silent =
-            |of: &NamedRow| of.is_bare && choice.as_ref().is_some_and(|it| it.place == of.place);
+        let is_silent = |of: &NamedRow| choice.as_ref().is_some_and(|it| it.place == of.place);
         let answers = answers && !named.as_ref().is_some_and(is_silent);
         let is_taught = choice.as_ref().is_some_and(|it| it.is_taught);
         // A section that answers the utterance as a whole probably answers all of its questions.
@@ -150,12 +149,12 @@ impl ResponseDecision {
 
     /// Answers with the cell that the reader finds in the row that the turn names.
     fn by_named_row(&self, turn: &TurnInFlight, named: &NamedRow) -> Option<DecidedResponse> {
-        let (cell, place) = (named.cell?, named.place);
+        let NamedRow { place, cell, precision } = *named;
         let said = choice::said(&turn.evidence[place], &[cell], turn.context.lexicon())?;
-        let precision = Some(Score::new(NAMED_PRECISION));
+        let is_sure = precision >= self.config.min_precision;
+        let precision = Some(Score::new(precision));
         let decided =
             ActionDecision { precision, said: Some(said), ..ActionDecision::to(Action::Answer) };
-        let is_sure = NAMED_PRECISION >= self.config.min_precision;
         is_sure.then(|| DecidedResponse { decided: Some(decided), answers: vec![place] })
     }
 
@@ -263,10 +262,10 @@ impl ResponseDecision {
     ) -> Option<OfTable<'t>> {
         let (rest, [of_row, _]) = (choice::rest(&turn.evidence)?, readings) else { return None };
         let read = self.read_evidence(turn, is_named, READ_OF_PART);
-        let NamedRow { place, cell, .. } = choice::named_row(&read, of_row)?;
-        let said = choice::said(&turn.evidence[place], &[cell?], turn.context.lexicon())?;
-        let precision = Some(Score::new(NAMED_PRECISION));
-        let is_sure = NAMED_PRECISION >= self.config.min_precision;
+        let NamedRow { place, cell, precision } = choice::named_row(&read, of_row)?;
+        let said = choice::said(&turn.evidence[place], &[cell], turn.context.lexicon())?;
+        let is_sure = precision >= self.config.min_precision;
+        let precision = Some(Score::new(precision));
         is_sure.then_some(OfTable { places: vec![place], said, precision, rest: Some(rest) })
     }
 }

@@ -129,7 +129,8 @@ fn nothing_found_again_and_again_is_handed_over() {
 fn named(row: Evidence, precision: f64, rest: Option<&str>) -> Evidence {
     let (mut named, columns) = (row, vec!["price".to_owned()]);
     let (precision, rest) = (Score::new(precision), rest.map(str::to_owned));
-    named.row.as_mut().expect("a row").cells = Some(CellsAsked { columns, precision, rest });
+    named.row.as_mut().expect("a row").cells =
+        Some(CellsAsked { columns, precision, by_meaning: Vec::new(), rest });
     named
 }
 
@@ -151,34 +152,44 @@ fn cells_that_are_asked_for_by_name_are_said_without_the_reader() {
 }
 
 #[test]
-fn the_reader_judges_the_row_that_a_turn_names() {
-    let rows = |is_bare: bool| {
+fn the_row_that_a_turn_names_answers_by_its_cells_and_the_names_of_its_columns() {
+    let rows = |is_bare: bool, names: &[f64]| {
         let mut desk = named(row("Desk", "£80"), 0.0, None);
         let cells = desk.row.as_mut().and_then(|row| row.cells.as_mut()).expect("cells");
         cells.columns.retain(|_| !is_bare);
+        cells.by_meaning = names.iter().copied().map(Score::new).collect();
         vec![row("Oslo lamp", "£49"), Evidence { relevance: Score::new(0.0), ..desk }]
     };
     // It is read though one piece is more relevant.
     let config = DecisionConfig { max_read: 1, ..DecisionConfig::default() };
-    let decided = |config: &DecisionConfig, is_bare, desk: &[f32], precision| {
+    let decided = |config: &DecisionConfig, is_bare, names: &[f64], desk: &[f32], precision| {
         let given = reading(&[&[-5.0, -5.0, -5.0], desk], precision);
-        let (turn, _) = decided_with(config, &["u: my wobbly desk, then?"], rows(is_bare), given);
+        let rows = rows(is_bare, names);
+        let (turn, _) = decided_with(config, &["u: my wobbly desk, then?"], rows, given);
         let precision = turn.decision.as_ref().and_then(|it| it.precision);
-        (of(&turn).0, of(&turn).2.to_owned(), precision.map(Score::get))
+        (of(&turn).0, of(&turn).2.to_owned(), precision.map_or(0.0, Score::get))
     };
-    let answer = (Action::Answer, "For Desk: price is £80.".to_owned(), Some(0.85));
-    assert_eq!(decided(&config, false, &[-5.0, -5.0, 0.9], 0.1), answer, "what is asked");
-    assert_eq!(decided(&config, true, &[-5.0, -5.0, 2.4], 0.1), answer, "nothing else is asked");
-    for (is_bare, desk, precision) in [
-        (false, [-5.0, -5.0, 0.7], 0.1),
-        (false, [3.0, -5.0, 0.9], 0.1),
+    let (near, far) = ([0.1, 0.1, 0.5], [0.1, 0.1, 0.1]);
+    let (action, said, precision) = decided(&config, false, &near, &[-5.0, -5.0, 0.9], 0.1);
+    assert_eq!((action, &*said), (Action::Answer, "For Desk: price is £80."));
+    assert!((0.7..0.9).contains(&precision), "{precision}");
+    let (action, .., of_bare) = decided(&config, true, &near, &[-1.0, -1.0, 0.9], 0.1);
+    assert_eq!(action, Action::Answer, "the column's name is near, no word is the same");
+    let (.., of_words) = decided(&config, false, &near, &[-1.0, -1.0, 0.9], 0.1);
+    assert!(of_words > of_bare, "{of_words} is more than {of_bare}");
+    for (names, desk, precision) in [
+        (&far[..], [-5.0, -5.0, 0.9], 0.1),
+        (&near, [1.0, 3.0, -1.0], 0.1),
         // A cell is the best of the evidence, but the row does not have what is asked.
-        (true, [-5.0, -5.0, 2.2], 0.9),
+        (&far, [-5.0, -5.0, 0.9], 0.9),
+        // Names without vectors.
+        (&[], [-5.0, -5.0, 3.0], 0.1),
     ] {
-        assert_eq!(decided(&config, is_bare, &desk, precision).0, Action::Decline, "{desk:?}");
+        let (action, ..) = decided(&config, true, names, &desk, precision);
+        assert_eq!(action, Action::Decline, "{names:?} {desk:?}");
     }
-    let strict = DecisionConfig { min_precision: 0.86, ..config };
-    assert_eq!(decided(&strict, false, &[-5.0, -5.0, 0.9], 0.1).0, Action::Decline);
+    let strict = DecisionConfig { min_precision: 0.95, ..config };
+    assert_eq!(decided(&strict, false, &near, &[-5.0, -5.0, 0.9], 0.1).0, Action::Decline);
 }
 
 #[test]

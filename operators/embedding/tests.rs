@@ -96,5 +96,10 @@ fn a_question_has_a_share_of_the_turns_before_it_that_say_something() {
             (found, expected) => found.is_none() && expected.is_none(),
         };
         assert!(fits, "{lines:?}: {found:?} is not {expected:?}");
+        assert_eq!(turn.utterance.is_some(), found.is_some());
+        assert!(
+            turn.utterance.is_none_or(|it| it.to_vec() == [1.0, 0.0]),
+            "it is of the utterance"
+        );
     }
 }

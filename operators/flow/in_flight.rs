@@ -95,7 +95,7 @@ impl InFlight for TurnInFlight {
             (
                 RecordPart::Embedding,
                 self.embedding == was.embedding
-                    && self.question == was.question
+                    && (&self.question, &self.utterance) == (&was.question, &was.utterance)
                     && Arc::ptr_eq(&self.taught, &was.taught),
             ),
             (RecordPart::Plan, self.plan == was.plan && self.asked == was.asked),

@@ -79,3 +79,21 @@ fn rows_with_vectors_are_found_by_meaning_too() {
     assert_eq!(asked(&table, [1.0, 0.0]), [1, 2], "what is meant is more than what is said");
     assert_eq!(asked(&table, [0.0, 1.0]), [2]);
 }
+
+#[test]
+fn the_columns_of_a_row_that_is_named_are_compared_with_the_utterance() {
+    let row = json!({ "name": "Bergen", "sea": "no", "oven": "yes" });
+    let table = Table::new(vec![Row::of(row.as_object().expect("an object"))]);
+    let compared = |table: &Table| {
+        let mut turn = scene(&["u: does the bergen wobble near ships"], &graph(""));
+        turn.utterance = Some([1.0, 0.0].into());
+        let rows = retrieve(&turn, &"goods".into(), &[], table, &TableRetrievalConfig::default());
+        let cells = rows.into_iter().find_map(|it| it.row?.cells).expect("cells");
+        cells.by_meaning.into_iter().map(Score::get).collect::<Vec<_>>()
+    };
+    assert_eq!(compared(&table), [0.0; 0], "nothing has vectors");
+    let table = table.with_vectors(&Counting).expect("vectors");
+    let found = compared(&table);
+    assert_eq!(found.len(), 3);
+    assert!(found[1] > found[2], "{found:?}");
+}

@@ -128,7 +128,7 @@ impl Cells<'_> {
     /// texts before it, the latest first.
     pub(super) fn asked(&self, utterance: &str, earlier: &[&str]) -> Option<(usize, CellsAsked)> {
         if words_and_amounts(utterance).len() > MOST_WORDS {
-            return self.beside(utterance, earlier);
+            return self.beside(utterance, earlier).or_else(|| self.perhaps(utterance, earlier));
         }
         let whole = self.found(utterance, earlier);
         let whole = whole.map(|it| (it.unexplained == 0, (it.row, self.cells(&[&it], None))));
@@ -193,12 +193,11 @@ impl Cells<'_> {
         found.min_by_key(|(_, it)| it.columns.is_empty())
     }
 
-    /// Returns the row that an utterance names, with the column that it may ask about, for the reader to
-    /// judge. A row that an earlier text or a part of its name names counts only with a column.
+    /// Returns the row that an utterance or an earlier text names, with the column that it may ask about,
+    /// for the reader to judge.
     fn perhaps(&self, utterance: &str, earlier: &[&str]) -> Option<(usize, CellsAsked)> {
-        let is_bare = self.named(&Text::of(utterance)).is_some_and(|row| row.is_whole);
         let (named, cells) = self.of_named(utterance, earlier)?;
-        (is_bare || !cells.columns.is_empty()).then_some((named.row, cells))
+        Some((named.row, cells))
     }
 
     /// Returns the row that an utterance or an earlier text names, with the column that it may ask about.
@@ -209,7 +208,11 @@ impl Cells<'_> {
                 || matches!(&**word, "next" | "other" | "another" | "instead")
         };
         let row = self.named(&text).or_else(|| {
-            if text.words.iter().any(is_other) {
+            let is_of_row = |(at, stem): &(usize, String)| {
+                !text.is_said(*at) && !self.is_shared(stem) && !self.is_of_column(stem)
+            };
+            // Several rows may be named.
+            if text.words.iter().any(is_other) || self.like(&text).iter().any(is_of_row) {
                 return None;
             }
             let mut before = earlier.iter().filter_map(|it| self.named(&Text::of(it)));
@@ -218,7 +221,10 @@ impl Cells<'_> {
         })?;
         let column = self.column(&text, &row).0;
         let columns = column.map(|it| self.table.columns[it].name.clone()).into_iter().collect();
-        Some((row, CellsAsked { columns, precision: Score::new(0.0), rest: None }))
+        Some((
+            row,
+            CellsAsked { columns, precision: Score::new(0.0), by_meaning: Vec::new(), rest: None },
+        ))
     }
 
     /// Finds the cell that one part of an utterance asks for, with every word explained. The other
@@ -250,6 +256,7 @@ impl Cells<'_> {
         CellsAsked {
             columns: found.iter().map(name).collect(),
             precision: Score::new(precision),
+            by_meaning: Vec::new(),
             rest,
         }
     }
@@ -351,6 +358,11 @@ impl Cells<'_> {
         names >= SHARED || self.table.kinds.contains_key(stem)
     }
 
+    /// Whether the name of a column has a word.
+    fn is_of_column(&self, stem: &str) -> bool {
+        self.table.columns.iter().any(|it| it.words.iter().any(|word| word == stem))
+    }
+
     /// Returns the row that a text names, if it is one.
     fn named(&self, text: &Text) -> Option<Named> {
         let by_id = text.words.iter().enumerate().find_map(|(at, word)| {
@@ -401,7 +413,6 @@ impl Cells<'_> {
                 whole.push((used, missing, row));
             }
         }
-        let of_column = |stem: &String| self.table.columns.iter().any(|it| it.words.contains(stem));
         whole.sort_by_key(|(used, missing, _)| (Reverse(used.len()), *missing));
         if let Some((used, missing, row)) = whole.first() {
             let rivals = |(of, lacking, _): &(Vec<usize>, usize, usize)| {
@@ -413,12 +424,12 @@ impl Cells<'_> {
                 !used.contains(at)
                     && !text.is_said(*at)
                     && !self.is_shared(stem)
-                    && !of_column(stem)
+                    && !self.is_of_column(stem)
             };
             let is_one = !whole[1..].iter().any(rivals) && !like.iter().any(is_open);
             return is_one.then(|| Named { row: *row, is_whole: true, used: used.clone() });
         }
-        let is_own = |at: &usize| !text.is_said(*at) && !of_column(&text.stems[*at]);
+        let is_own = |at: &usize| !text.is_said(*at) && !self.is_of_column(&text.stems[*at]);
         let mut own: Vec<usize> = like.iter().map(|(at, _)| *at).filter(is_own).collect();
         own.dedup();
         let names = |at: &usize| {

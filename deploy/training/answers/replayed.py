@@ -52,13 +52,23 @@ def is_right(response: dict, turn: Turn, company: Company) -> bool:
     def says(section: Section, sentence: str) -> bool:
         if not section.place.startswith("row:"):
             return words(sentence) in text
-        return section.place in rows and words(sentence.split(": ", 1)[-1]) in text
+        column, value = sentence.split(": ", 1)
+        return section.place in rows and any(words(it) in text for it in sayings(column, value, company.language))
 
     said = [any(says(section, section.sentences[at]) for at in answers(turn, section)) for section in golden]
     if turn.kind == "multi":
         return all(said)
     named = [section.title.casefold() in text for section in golden if section.place.startswith("row:")]
     return any(said) or len(named) > 1 and all(named)
+
+
+def sayings(column: str, value: str, language: str) -> list[str]:
+    """Returns how a cell's value can be said: in Chinese yes and no are said with the column (不含海鲜, 早餐：是)."""
+    if language != "zh" or value not in ("yes", "no"):
+        return [value]
+    if value == "yes":
+        return [f"：{column}", f"，{column}", f"{column}：是"]
+    return [f"不{column}", f"没{column}", f"{column}：否"]
 
 
 def rows_of(response: dict) -> list[str]:

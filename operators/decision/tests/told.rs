@@ -84,7 +84,9 @@ fn of_a_row_that_is_named_less_certainly_another_cell_is_said() {
     let of_row = desk.row.as_mut().expect("a row");
     of_row.columns.push(Column { name: "colour".into(), ..of_row.columns[2].clone() });
     of_row.columns[3].value = "oak".into();
-    of_row.cells.as_mut().expect("cells").columns.clear();
+    let cells = of_row.cells.as_mut().expect("cells");
+    cells.columns.clear();
+    cells.by_meaning = [0.1, 0.1, 0.6, 0.5].map(Score::new).into();
     let lines =
         ["u: what does the desk cost?", "s: The Desk is £80.", "u: and how does the desk look?"];
     let given = reading(&[&[-5.0, -5.0, 4.0, 2.5]], 0.1);

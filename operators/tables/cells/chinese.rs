@@ -19,6 +19,7 @@ use super::super::{Row, subject};
 use super::{MOST_ROWS_OF_WORD, SHARED, Where};
 use crate::questions::{asks, clause_ends};
 
+mod asked;
 mod several;
 mod words;
 
@@ -188,9 +189,17 @@ impl ChineseNames {
         earlier: &[&str],
         rows: &[Row],
     ) -> Option<(usize, CellsAsked)> {
-        if self.names.is_empty() || tokens(utterance).len() > MOST_CHARACTERS {
+        if self.names.is_empty() {
             return None;
         }
+        let sure = (tokens(utterance).len() <= MOST_CHARACTERS)
+            .then(|| self.sure(utterance, earlier, rows))
+            .flatten();
+        sure.or_else(|| self.perhaps(utterance, earlier, rows))
+    }
+
+    /// Finds the cell that an utterance asks for where its words tell, or those of a part of it.
+    fn sure(&self, utterance: &str, earlier: &[&str], rows: &[Row]) -> Option<(usize, CellsAsked)> {
         let whole = self.found(utterance, earlier, rows).filter(|it| it.precision > 0.0);
         let is_sure = whole.is_some_and(|it| it.unexplained == 0);
         let part = if is_sure { None } else { self.of_clause(utterance, earlier, rows) };
@@ -202,10 +211,35 @@ impl ChineseNames {
             }
             (part, whole) => part.or(whole.map(|it| (it, None)))?,
         };
-        let precision = Score::new(found.precision);
-        let column = found.column.map(|it| self.columns[it].name.clone());
-        let columns = column.into_iter().collect();
-        Some((found.row, CellsAsked { columns, precision, rest }))
+        Some((found.row, self.cells(found.column, found.precision, rest)))
+    }
+
+    /// Returns the row that an utterance or an earlier text names, with the column that it may ask about,
+    /// for the reader to judge.
+    fn perhaps(
+        &self,
+        utterance: &str,
+        earlier: &[&str],
+        rows: &[Row],
+    ) -> Option<(usize, CellsAsked)> {
+        let text = tokens(utterance);
+        let here = self.named(utterance, &text);
+        let row = here.or_else(|| {
+            // Several rows may be named, or all compared.
+            if utterance.contains('最') || text.windows(2).any(|pair| self.is_own_pair(pair)) {
+                return None;
+            }
+            let mut before = earlier.iter().filter_map(|it| self.named(it, &tokens(it)));
+            let row = before.find(|it| it.is_whole)?;
+            Some(NamedRow { used: Vec::new(), ..row })
+        })?;
+        let column = self.column(&text, &row, rows).0;
+        Some((row.row, self.cells(column, 0.0, None)))
+    }
+
+    fn cells(&self, column: Option<usize>, precision: f64, rest: Option<String>) -> CellsAsked {
+        let columns = column.map(|it| self.columns[it].name.clone()).into_iter().collect();
+        CellsAsked { columns, precision: Score::new(precision), by_meaning: Vec::new(), rest }
     }
 
     /// Finds the cell that one clause or two of an utterance ask for, with what else is asked. Where
@@ -374,7 +408,13 @@ impl ChineseNames {
     fn is_distinct(&self, found: &Alike, row: usize) -> bool {
         let name = &self.names[row];
         let mut pairs = found.runs.iter().flat_map(|run| name[run.clone()].windows(2));
-        pairs.any(|pair| self.rows_of(pair) == 1)
+        pairs.any(|pair| self.is_own_pair(pair))
+    }
+
+    /// Whether two tokens are in one name alone, and do not mean nothing by themselves.
+    fn is_own_pair(&self, pair: &[String]) -> bool {
+        let is_said = |token: &String| KNOWN.said.iter().any(|said| said[..] == [token.clone()]);
+        self.rows_of(pair) == 1 && !pair.iter().all(is_said)
     }
 
     /// Returns the places of a text that name or ask for columns.
@@ -399,52 +439,6 @@ impl ChineseNames {
             }
         }
         found
-    }
-
-    /// Returns the place of the column of a row that a text asks about, if it is one, and the places
-    /// of the tokens that ask.
-    fn column(&self, text: &[String], row: &NamedRow, rows: &[Row]) -> (Option<usize>, Vec<usize>) {
-        let has = |column: &usize| {
-            let name = &self.columns[*column].name;
-            rows[row.row].columns.iter().any(|it| it.name == *name)
-        };
-        let mut scores: Vec<(f64, Vec<usize>)> = vec![(0.0, Vec::new()); self.columns.len()];
-        for column in (0..self.columns.len()).filter(has) {
-            let name = &self.columns[column].tokens;
-            let run = longest_run(text, name, |at, _| !row.used.contains(&at));
-            if let Some((begin, _, run)) = run.filter(|(.., run)| *run >= 2) {
-                scores[column].0 = 0.5 + 0.5 * run as f64 / name.len() as f64;
-                scores[column].1.extend(begin..begin + run);
-            }
-        }
-        let mut taken: Vec<usize> = Vec::new();
-        for phrase in &KNOWN.asks {
-            let is_free = |at: usize| !taken.contains(&at) && !row.used.contains(&at);
-            let Some(places) = place(text, &phrase.tokens, is_free) else { continue };
-            taken.extend(&places);
-            let is_named = || self.columns.iter().any(|it| it.simplified.contains(&phrase.text));
-            if phrase.columns.is_empty() && !is_named() {
-                return (None, taken);
-            }
-            let with = |words: &String| {
-                let holds = |at: &usize| has(at) && self.columns[*at].simplified.contains(words);
-                Some((0..self.columns.len()).filter(holds).collect::<Vec<_>>())
-                    .filter(|it| !it.is_empty())
-            };
-            for column in phrase.columns.iter().find_map(with).unwrap_or_default() {
-                let (score, used) = &mut scores[column];
-                let is_counted = places.iter().any(|at| used.contains(at));
-                // Of two columns that have the words, the one that the phrase asks for.
-                *score += if is_counted { 0.05 } else { phrase.weight };
-                used.extend(&places);
-            }
-        }
-        let most = scores.iter().map(|(score, _)| *score).fold(0.0, f64::max);
-        let best: Vec<usize> = (0..scores.len()).filter(|it| scores[*it].0 == most).collect();
-        match best[..] {
-            [only] if most > 0.0 => (Some(only), std::mem::take(&mut scores[only].1)),
-            _ => (None, taken),
-        }
     }
 }
 

@@ -44,9 +44,8 @@ impl Cells<'_> {
     /// the words of their names. `None` if it names fewer than two or too many, or if
     /// nothing joins two of them.
     fn several(&self, text: &Text) -> Option<(Vec<usize>, Vec<usize>)> {
-        let of_column = |stem: &String| self.table.columns.iter().any(|it| it.words.contains(stem));
         let like = self.like(text);
-        let own = like.iter().filter(|(at, stem)| !text.is_said(*at) && !of_column(stem));
+        let own = like.iter().filter(|(at, stem)| !text.is_said(*at) && !self.is_of_column(stem));
         let own: Vec<&(usize, String)> = own.collect();
         let (mut named, mut before): (Vec<usize>, Option<(usize, usize)>) = (Vec::new(), None);
         for (at, stem) in &own {

@@ -109,11 +109,11 @@ fn what_is_asked_beside_a_row_is_found_where_words_are_left_unexplained() {
         (long, "L-2: price eur", true),
         // The second question is for the row too.
         ("how heavy is it, and what does it cost?", "C-2: weight g, price eur", false),
-        // Another row, what asks for nothing, and a part of a name without a column.
+        // Another row, what asks for nothing, and a part of a name, which the reader judges with the whole.
         ("is the bergen any good, and what about the oslo then", "", false),
         ("will the bergen lamp do for a study, it is rather dark", "L-2: ", false),
         ("is the bergen lamp any good, so i know how it looks", "L-2: ", false),
-        ("is the bedside one any good and can i bring it home on a bike", "", false),
+        ("is the bedside one any good and can i bring it home on a bike", "L-3: ", false),
         // The column of before is not asked for where the rest is about the row.
         ("the bedside one, my old flickering thing died, how heavy", "L-3: weight g", false),
     ] {
@@ -168,8 +168,9 @@ fn a_row_that_is_named_is_left_to_the_reader_where_names_are_not_certain() {
         // Part of a name, with a column and without.
         ("the bedside one, my old flickering thing died, how heavy", Some(("L-3", "weight g"))),
         ("is the bedside one any good", None),
+        ("would the bedside one suit my grumpy old uncle", Some(("L-3", ""))),
         ("the bergen or the oslo", None),
-        ("do you deliver", None),
+        ("do you deliver", Some(("C-2", ""))),
         ("will it be much lighter once folded, i mean how heavy", None),
         ("what does the next one weigh when folded up", None),
         ("what does it weigh when folded up", Some(("C-2", "weight g"))),
@@ -195,6 +196,9 @@ fn a_row_and_a_column_are_named_in_chinese() {
         ("阁楼房三人的那间什么价", "F03: 房价 元"),
         ("脚踏船1小时贵不贵", "Y01: 房价 元"),
         ("家庭房还有吗", "F02: 库存 间"),
+        // By the unit of one column, and by a word of its name.
+        ("家庭房还有几间", "F02: 库存 间"),
+        ("家庭房宠不宠", "F02: 可带宠物"),
         ("我们一家从外地来，双人房有多大", "F01: 面积 平方米"),
     ] {
         let found = asked_of(&table, utterance, &[]).unwrap_or_default();
@@ -211,7 +215,7 @@ fn what_is_asked_beside_a_row_is_found_in_chinese() {
         ("双人房能不能看日出，早饭几点开始", "F01: ", "早饭几点开始"),
         ("双人房一晚到底得掏多少毫升，能刷卡不", "F01: ", "能刷卡不"),
         ("这个多少钱，晚到了给留吗", "F01: 房价 元", "晚到了给留吗"),
-        ("想要家庭房，能加床吗", "", ""),
+        ("想要家庭房，能加床吗", "F02: ", ""),
         ("要能住四个人的，哪间最便宜", "", ""),
     ] {
         let found = table.cells(utterance, &before);
@@ -241,6 +245,25 @@ fn what_is_left_out_in_chinese_comes_from_before() {
     // Its name is whole without what many names share.
     let people = asked_of(&table, "那能住几个人", &["双人房多少钱"]);
     assert_eq!(people, Some(("F01: 可住人数".to_owned(), None)));
+}
+
+#[test]
+fn a_row_that_is_named_in_chinese_is_left_to_the_reader_where_words_are_not_certain() {
+    let (table, before) = (chinese_table(), ["湖景双人房：房价是388元。", "湖景双人房多少钱"]);
+    for (utterance, earlier, found) in [
+        ("家庭房的卫生间是不是公用的呀", &[][..], Some(("F02", ""))),
+        ("那屋里能不能自己做饭", &before, Some(("F01", ""))),
+        ("那屋里能不能自己做饭", &[], None),
+        // 人的 is in a name, and means nothing.
+        ("你们是哪个诗人的粉丝呀", &[], None),
+    ] {
+        let cells = table.cells(utterance, earlier);
+        let perhaps = cells.filter(|(_, it)| it.precision.get() == 0.0);
+        let of_row = |row| Some(table.row(row)?.columns[0].value.clone());
+        let perhaps = perhaps.and_then(|(row, it)| Some((of_row(row)?, it.columns.join(", "))));
+        let expected = found.map(|(row, column)| (row.to_owned(), column.to_owned()));
+        assert_eq!(perhaps, expected, "{utterance}");
+    }
 }
 
 #[test]

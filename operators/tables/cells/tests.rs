@@ -254,8 +254,8 @@ fn a_row_that_is_named_in_chinese_is_left_to_the_reader_where_words_are_not_cert
         ("家庭房的卫生间是不是公用的呀", &[][..], Some(("F02", ""))),
         ("那屋里能不能自己做饭", &before, Some(("F01", ""))),
         ("那屋里能不能自己做饭", &[], None),
-        // 人的 is in a name, and means nothing.
-        ("你们是哪个诗人的粉丝呀", &[], None),
+        // Which of all is no question for the row of before.
+        ("要靠湖的，最安静的是哪间", &before, None),
     ] {
         let cells = table.cells(utterance, earlier);
         let perhaps = cells.filter(|(_, it)| it.precision.get() == 0.0);
@@ -264,6 +264,15 @@ fn a_row_that_is_named_in_chinese_is_left_to_the_reader_where_words_are_not_cert
         let expected = found.map(|(row, column)| (row.to_owned(), column.to_owned()));
         assert_eq!(perhaps, expected, "{utterance}");
     }
+}
+
+#[test]
+fn characters_that_mean_nothing_name_no_row_in_chinese() {
+    let row = |name: &str| Row::of(json!({"名称": name}).as_object().expect("an object"));
+    let table = Table::new(vec![row("一个人的南方"), row("大宋器物图鉴")]);
+    let named = |utterance| table.cells(utterance, &[]).map(|(row, _)| row);
+    assert_eq!(named("那本南方，有没有插图"), Some(0));
+    assert_eq!(named("是哪位诗人的，有没有插图"), None, "人的 is in one name alone");
 }
 
 #[test]

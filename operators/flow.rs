@@ -242,9 +242,9 @@ pub struct TurnInFlight {
     pub gate: GateDecision,
     /// The vectors of the configured encoder; `None` without one, or if it knows no word of the dialogue.
     pub embedding: Option<Embedded>,
-    /// The reader's vector of the question, to search documents and tables by; `None` if neither is.
+    /// The reader's vector of the question, of length 1, to search documents and tables by; `None` if neither is.
     pub question: Option<Embedding>,
-    /// The reader's vector of the utterance alone.
+    /// The reader's vector of the utterance alone, of length 1, to compare with the names of columns.
     pub utterance: Option<Embedding>,
     /// How near the question is to the phrasings that staff taught.
     pub taught: Arc<NearestPhrasings>,

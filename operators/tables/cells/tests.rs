@@ -42,6 +42,13 @@ fn asked_of(table: &Table, utterance: &str, earlier: &[&str]) -> Option<(String,
     Some((format!("{id}: {}", cells.columns.join(", ")), cells.rest))
 }
 
+/// The id of the row that is left to the reader, with the columns.
+fn perhaps(table: &Table, utterance: &str, earlier: &[&str]) -> Option<(String, String)> {
+    let (row, cells) = table.cells(utterance, earlier)?;
+    let id = table.row(row)?.columns[0].value.clone();
+    (cells.precision.get() == 0.0).then(|| (id, cells.columns.join(", ")))
+}
+
 #[test]
 fn a_row_and_a_column_are_named() {
     for (utterance, cells) in [
@@ -175,12 +182,12 @@ fn a_row_that_is_named_is_left_to_the_reader_where_names_are_not_certain() {
         ("what does the next one weigh when folded up", None),
         ("what does it weigh when folded up", Some(("C-2", "weight g"))),
     ] {
-        let cells = table.cells(utterance, &["how much is the alta 2 plus"]);
-        let perhaps = cells.filter(|(_, it)| it.precision.get() == 0.0);
-        let of_row = |row| Some(table.row(row)?.columns[0].value.clone());
-        let perhaps = perhaps.and_then(|(row, it)| Some((of_row(row)?, it.columns.join(", "))));
         let expected = found.map(|(row, column)| (row.to_owned(), column.to_owned()));
-        assert_eq!(perhaps, expected, "{utterance}");
+        assert_eq!(
+            perhaps(&table, utterance, &["how much is the alta 2 plus"]),
+            expected,
+            "{utterance}"
+        );
     }
 }
 
@@ -257,12 +264,8 @@ fn a_row_that_is_named_in_chinese_is_left_to_the_reader_where_words_are_not_cert
         // Which of all is no question for the row of before.
         ("要靠湖的，最安静的是哪间", &before, None),
     ] {
-        let cells = table.cells(utterance, earlier);
-        let perhaps = cells.filter(|(_, it)| it.precision.get() == 0.0);
-        let of_row = |row| Some(table.row(row)?.columns[0].value.clone());
-        let perhaps = perhaps.and_then(|(row, it)| Some((of_row(row)?, it.columns.join(", "))));
         let expected = found.map(|(row, column)| (row.to_owned(), column.to_owned()));
-        assert_eq!(perhaps, expected, "{utterance}");
+        assert_eq!(perhaps(&table, utterance, earlier), expected, "{utterance}");
     }
 }
 

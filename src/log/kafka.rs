@@ -54,6 +54,7 @@ mod features;
 mod follow;
 mod group_snapshots;
 mod membership;
+mod offsets;
 mod orphan_recovery;
 mod outage;
 mod producer;

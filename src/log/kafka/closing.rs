@@ -1,4 +1,5 @@
-//! Clients whose closing takes a bounded time.
+//! Clients that are closed, and [called](ClosedInTime::call) where they may never return, in bounded
+//! time.
 //!
 //! Closing a client waits for all its threads, and each of them for the work that it has under way.
 //! If a broker goes away meanwhile, closing may take for ever (librdkafka 2.12, its issue 4519).
@@ -7,6 +8,7 @@
 //! client that is still closing does no harm: the next client of its transactional id fences it.
 
 use std::ops::Deref;
+use std::sync::Arc;
 use std::time::Duration;
 
 use crossbeam_channel::RecvTimeoutError;
@@ -15,23 +17,48 @@ use crossbeam_channel::RecvTimeoutError;
 const PATIENCE: Duration = Duration::from_secs(3);
 
 /// A client that is closed on drop. The drop takes at most three seconds.
-pub(super) struct ClosedInTime<C: Send + 'static>(Option<C>);
+pub(super) struct ClosedInTime<C: Send + Sync + 'static>(Option<Arc<C>>);
 
-impl<C: Send + 'static> ClosedInTime<C> {
+impl<C: Send + Sync + 'static> ClosedInTime<C> {
     pub(super) fn new(client: C) -> Self {
-        Self(Some(client))
+        Self(Some(Arc::new(client)))
+    }
+
+    fn client(&self) -> &Arc<C> {
+        self.0.as_ref().expect("there until it is dropped")
+    }
+
+    /// Makes a call that may never return, and waits for it at most this long. `None` if it has not
+    /// returned by then, or no thread could be started. After that the client must be dropped; it
+    /// is closed when the call returns.
+    pub(super) fn call<T: Send + 'static>(
+        &self,
+        wait: Duration,
+        call: impl FnOnce(&C) -> T + Send + 'static,
+    ) -> Option<T> {
+        let client = Arc::clone(self.client());
+        let (returning, returned) = crossbeam_channel::bounded(1);
+        let thread = std::thread::Builder::new().name("calling".to_owned());
+        let calls = move || {
+            let found = call(&client);
+            // Before the answer, so that whoever has it holds the only client.
+            drop(client);
+            let _ = returning.send(found);
+        };
+        thread.spawn(calls).ok()?;
+        returned.recv_timeout(wait).ok()
     }
 }
 
-impl<C: Send + 'static> Deref for ClosedInTime<C> {
+impl<C: Send + Sync + 'static> Deref for ClosedInTime<C> {
     type Target = C;
 
     fn deref(&self) -> &C {
-        self.0.as_ref().expect("there until it is dropped")
+        self.client()
     }
 }
 
-impl<C: Send + 'static> Drop for ClosedInTime<C> {
+impl<C: Send + Sync + 'static> Drop for ClosedInTime<C> {
     fn drop(&mut self) {
         let client = self.0.take();
         let (closing, closed) = crossbeam_channel::bounded::<()>(0);
@@ -82,5 +109,16 @@ mod tests {
         let ending = std::thread::spawn(move || end.send(()));
         drop(client);
         ending.join().expect("it only tells").expect("somebody closed");
+    }
+
+    #[test]
+    fn a_call_that_does_not_return_is_left_alone_with_its_client() {
+        let (end, ends) = crossbeam_channel::bounded(0);
+        let client = ClosedInTime::new(ends);
+        let short = Duration::from_millis(1);
+        assert_eq!(client.call(PATIENCE, |_| "returned"), Some("returned"));
+        assert_eq!(client.call(short, crossbeam_channel::Receiver::recv), None);
+        drop(client);
+        end.send(()).expect("the call goes on");
     }
 }

@@ -11,17 +11,16 @@ use rdkafka::consumer::{Consumer as _, ConsumerGroupMetadata};
 use rdkafka::error::{KafkaError, RDKafkaErrorCode};
 use rdkafka::message::{DeliveryResult, Header as KafkaHeader, Message as _, OwnedHeaders};
 use rdkafka::producer::{BaseRecord, Producer, ProducerContext, ThreadedProducer};
-use rdkafka::{Offset, TopicPartitionList};
 
 use turnstream_schemas::Header;
 
-use super::super::{LogError, Output, Position, Topic, Transaction};
+use super::super::{LogError, Output, Position, Transaction};
 use super::closing::ClosedInTime;
 use super::config::KafkaTopics;
 use super::errors::{self, failed, refused, remedy_of};
 use super::membership::{Identity, MemberClient, identity};
 use super::settling::Places;
-use super::{KafkaConfig, outage};
+use super::{KafkaConfig, offsets, outage};
 
 /// How long to sleep before checking again what no event announces.
 const SLICE: Duration = Duration::from_micros(500);
@@ -227,15 +226,17 @@ impl TransactionalClient {
             return Err(self.not_delivered("delivering outcomes", source));
         }
         let group = self.group_of(held, deadline)?;
-        let list = self.offsets(&transaction.positions)?;
+        let list = offsets::list(&self.config, &transaction.positions)?;
         let left = deadline.saturating_duration_since(Instant::now()).max(SLICE);
-        match self.client.send_offsets_to_transaction(&list, &group, left) {
-            Ok(()) => Ok(()),
+        let doing = || format!("adding the offsets of group `{}`", self.config.group_id);
+        match offsets::add(&self.client, list, group, left) {
+            Some(Ok(())) => Ok(()),
             // The group refuses this member: a rebalance is in progress, or it was expelled. The
             // next events show which, and the check above then knows at the next attempt.
-            Err(source) => {
-                let group = &self.config.group_id;
-                Err(self.judged(&format!("adding the offsets of group `{group}`"), source))
+            Some(Err(source)) => Err(self.judged(&doing(), source)),
+            None => {
+                let source = KafkaError::Global(RDKafkaErrorCode::OperationTimedOut);
+                Err(LogError::Kafka { doing: doing(), source, fatal: true })
             }
         }
     }
@@ -339,22 +340,6 @@ impl TransactionalClient {
             partitions.sort_unstable();
         }
         if partitions.is_empty() { Ok(()) } else { Err(LogError::Stale { partitions }) }
-    }
-
-    fn offsets(&self, positions: &[Position]) -> Result<TopicPartitionList, LogError> {
-        let turns = self.config.topics.name(Topic::Turns);
-        let mut list = TopicPartitionList::with_capacity(positions.len());
-        for position in positions {
-            let mut element = list.add_partition(turns, position.partition);
-            element.set_offset(Offset::Offset(position.offset)).map_err(|source| {
-                failed(&format!("committing offset {} of `{turns}`", position.offset), source)
-            })?;
-            // Empty metadata is committed too: the metadata must not outlive its offset.
-            if !position.metadata.is_empty() {
-                element.set_metadata(&position.metadata);
-            }
-        }
-        Ok(list)
     }
 
     /// The error of a record that was refused. It ends the process if the broker would refuse
@@ -462,7 +447,11 @@ impl TransactionalClient {
         begun.map_err(|source| known(self.judged("beginning a transaction", source)))?;
         let (error, open, ending) = match self.fill(transaction, held, deadline) {
             // Abort also after a refusal, so that readers need not wait for the timeout.
-            Err(error) => (error, self.client.client().fatal_error().is_none(), false),
+            Err(error) => {
+                let usable = self.client.client().fatal_error().is_none()
+                    && !matches!(error, LogError::Kafka { fatal: true, .. });
+                (error, usable, false)
+            }
             Ok(()) if self.has_lost_a_broker() => {
                 let source = KafkaError::Global(RDKafkaErrorCode::BrokerTransportFailure);
                 let doing = "committing a transaction after the loss of a broker".to_owned();

@@ -23,7 +23,7 @@ use std::time::{Duration, Instant};
 use rdkafka::client::ClientContext;
 use rdkafka::config::RDKafkaLogLevel;
 use rdkafka::consumer::{BaseConsumer, Consumer as _};
-use rdkafka::error::KafkaError;
+use rdkafka::error::{KafkaError, RDKafkaErrorCode};
 use rdkafka::message::{BorrowedMessage, DeliveryResult, Message as _};
 use rdkafka::producer::{BaseProducer, BaseRecord, Producer as _, ProducerContext};
 use rdkafka::{Offset, TopicPartitionList};
@@ -32,10 +32,10 @@ use super::super::{LogError, Topic};
 use super::KafkaConfig;
 use super::closing::ClosedInTime;
 use super::errors::{self, failed};
-use super::outage;
 use super::producer::{ABORT_SLICE, take_id};
 use super::restore::{OutsideGroup, SETTLE, committed};
 use super::topics::Fit;
+use super::{offsets, outage};
 
 /// The key of the records, since `history` accepts no record without a key.
 const KEY: &[u8] = b"turnstream.sweep";
@@ -333,7 +333,8 @@ impl<'a> Sweeper<'a> {
         let turns = self.config.topics.name(Topic::Turns);
         list.add_partition_offset(turns, 0, Offset::Offset(0)).map_err(failed)?;
         let left = deadline.saturating_duration_since(Instant::now()).max(SLICE);
-        self.client.send_offsets_to_transaction(&list, &group, left).map_err(failed)
+        let late = || Err(KafkaError::Global(RDKafkaErrorCode::OperationTimedOut));
+        offsets::add(&self.client, list, group, left).unwrap_or_else(late).map_err(failed)
     }
 
     /// Aborts in short calls: the client waits until every delivery report is handled.

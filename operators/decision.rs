@@ -201,7 +201,8 @@ impl ResponseDecision {
         if intent::is_small_talk(turn.context.query(), None) {
             return DecidedResponse::of(ActionDecision::to(Action::Social));
         }
-        if let Some(verdict) = self.by_table(turn, &[]).or_else(|| self.of_missing_row(turn)) {
+        if let Some(verdict) = self.by_table(turn, &[], None).or_else(|| self.of_missing_row(turn))
+        {
             return verdict;
         }
         let best = self.read_evidence(turn, is_text, 1).into_iter().next();
@@ -277,7 +278,7 @@ impl Decide for ResponseDecision {
         let rest = of_table.as_ref().and_then(|it| it.rest);
         let by_names = match &of_table {
             Some(_) if rest.is_some() => None,
-            Some(_) => self.by_table(turn, &[]),
+            Some(_) => self.by_table(turn, &[], None),
             None => self.of_missing_row(turn),
         };
         if let Some(by_names) = by_names {

@@ -95,6 +95,43 @@ pub(crate) fn clause_ends(text: &str) -> Vec<(usize, usize)> {
     found
 }
 
+/// What stands between two things that are asked in one question, beside where clauses meet.
+const JOINTS: [&str; 14] = [
+    " plus ",
+    " + ",
+    "/",
+    "\n",
+    "和",
+    "跟",
+    "与",
+    "还有",
+    "以及",
+    "另外",
+    "再就是",
+    "加上",
+    "、",
+    "；",
+];
+
+/// Cuts an utterance into what may ask for one thing each: "price and size?" into two.
+pub(crate) fn segments(utterance: &str) -> Vec<&str> {
+    let mut ends = clause_ends(utterance);
+    for joint in JOINTS {
+        let joints = utterance.match_indices(joint).map(|(at, _)| (at, at + joint.len()));
+        ends.extend(joints);
+    }
+    ends.sort_unstable();
+    let (mut found, mut begin) = (Vec::new(), 0);
+    for (end, next) in ends {
+        if end >= begin {
+            found.push(&utterance[begin..end]);
+            begin = next;
+        }
+    }
+    found.push(&utterance[begin..]);
+    found
+}
+
 /// Whether a part of an utterance asks something: it has a question mark or a question word, or a
 /// verb before its subject.
 pub(crate) fn asks(text: &str) -> bool {

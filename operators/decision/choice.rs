@@ -190,20 +190,30 @@ pub(super) struct NamedRow {
 }
 
 /// Returns what the reader finds of the row that the turn names, by its cells and by the names of its
-/// columns; `None` if the turn names none that was read, or the names have no vectors.
-pub(super) fn named_row(read: &[(usize, &Evidence)], reading: &Reading) -> Option<NamedRow> {
+/// columns; `None` if the turn names none that was read, or the names have no vectors. The cells that
+/// another part of the turn asks for are `said`; without one, the reader judges only what names do not
+/// tell.
+pub(super) fn named_row(
+    read: &[(usize, &Evidence)],
+    reading: &Reading,
+    said: &[usize],
+) -> Option<NamedRow> {
     read.iter().zip(&reading.scores).find_map(|((place, evidence), scores)| {
         let row = evidence.row.as_ref()?;
-        let cells = row.cells.as_ref().filter(|it| it.precision.get() == 0.0)?;
+        let is_open = |it: &&CellsAsked| !said.is_empty() || it.precision.get() == 0.0;
+        let cells = row.cells.as_ref().filter(is_open)?;
         let of_name = |at: usize| cells.by_meaning.get(at).map(|it| NAME * it.get());
         let is_asked =
             |at: usize| row.columns.get(at).is_some_and(|it| cells.columns.contains(&it.name));
         let by_words = |at: usize| if is_asked(at) { WORDS } else { 0.0 };
         let both = scores.iter().enumerate();
-        let both = both.map(|(at, of)| Some(f64::from(*of) + of_name(at)? + by_words(at)));
+        let both = both.map(|(at, of)| match said.contains(&at) {
+            true => Some(f64::NEG_INFINITY),
+            false => Some(f64::from(*of) + of_name(at)? + by_words(at)),
+        });
         let both: Vec<f64> = both.collect::<Option<_>>()?;
         let cell = (0..both.len()).max_by(|a, b| both[*a].total_cmp(&both[*b]))?;
-        let precision = if scores[cell] == TOLD {
+        let precision = if scores[cell] == TOLD || said.contains(&cell) {
             0.0
         } else {
             let share = 1.0 / both.iter().map(|it| (it - both[cell]).exp()).sum::<f64>();
@@ -220,6 +230,8 @@ pub(super) fn named_row(read: &[(usize, &Evidence)], reading: &Reading) -> Optio
 pub(super) struct OfTable<'t> {
     /// The places of the rows.
     pub(super) places: Vec<usize>,
+    /// The cells of the one row, by their places; none if rows are asked for.
+    pub(super) cells: Vec<usize>,
     pub(super) said: String,
     /// The share of such answers that were right on development data, where it was measured.
     pub(super) precision: Option<Score>,
@@ -239,12 +251,16 @@ pub(super) fn of_table<'t>(
     let rows: Vec<&TableRow> = places.iter().filter_map(|at| evidence[*at].row.as_ref()).collect();
     if let Some(asked) = rows.first().and_then(|row| row.asked.as_ref()) {
         let said = tables::said_of_all(&rows, asked, lexicon)?;
-        return Some(OfTable { places, said, precision: None, rest: asked.rest.as_deref() });
+        let rest = asked.rest.as_deref();
+        return Some(OfTable { places, cells: Vec::new(), said, precision: None, rest });
     }
-    let (place, cells) = asked_cells(evidence, min_precision)?;
-    let said = said_of_cells(&evidence[place], cells, lexicon)?;
-    let (precision, rest) = (Some(cells.precision), cells.rest.as_deref());
-    Some(OfTable { places: vec![place], said, precision, rest })
+    let (place, asked) = asked_cells(evidence, min_precision)?;
+    let row = evidence[place].row.as_ref()?;
+    let cell = |name: &String| row.columns.iter().position(|it| it.name == *name);
+    let cells: Vec<usize> = asked.columns.iter().filter_map(cell).collect();
+    let said = said(&evidence[place], &cells, lexicon)?;
+    let (precision, rest) = (Some(asked.precision), asked.rest.as_deref());
+    Some(OfTable { places: vec![place], cells, said, precision, rest })
 }
 
 /// Returns what a turn asks beside what it asks a table for.
@@ -263,14 +279,6 @@ fn asked_cells(evidence: &[Evidence], min_precision: f64) -> Option<(usize, &Cel
         let cells = it.row.as_ref()?.cells.as_ref()?;
         (cells.precision.get() >= min_precision).then_some((at, cells))
     })
-}
-
-/// Returns what to say of the cells of a row; `None` if it has none of them.
-fn said_of_cells(evidence: &Evidence, cells: &CellsAsked, lexicon: &Lexicon) -> Option<String> {
-    let row = evidence.row.as_ref()?;
-    let column = |name: &String| row.columns.iter().find(|it| it.name == *name);
-    let columns: Vec<&Column> = cells.columns.iter().filter_map(column).collect();
-    tables::said(&row.columns, &columns, lexicon)
 }
 
 /// Returns what to say of a piece of evidence: sentences of a passage, or cells of a row. Returns

@@ -31,7 +31,7 @@ impl ResponseDecision {
     }
 
     /// Returns what the reader is asked about a turn: the whole utterance, and then each part of it that
-    /// is read by itself.
+    /// is read by itself, and the rest of it beside the row that it names.
     pub(super) fn requests(&self, turn: &TurnInFlight) -> Vec<ReadRequest> {
         let whole = turn.context.question(&self.empty_responses);
         let request = |question, is_read, times| {
@@ -40,7 +40,8 @@ impl ResponseDecision {
             ReadRequest { question, sections }
         };
         let mut requests = vec![request(whole.clone(), is_text, 1)];
-        for Part { utterance, before, is_read } in self.parts(turn) {
+        let of_row = self.rest_of_row(turn);
+        for Part { utterance, before, is_read } in self.parts(turn).into_iter().chain(of_row) {
             let user_before = before.or_else(|| whole.user_before.clone());
             let question = Question { utterance, user_before, ..whole.clone() };
             requests.push(request(question, is_read, READ_OF_PART));
@@ -67,7 +68,16 @@ impl ResponseDecision {
         of_table.into_iter().chain([beside]).collect()
     }
 
-    /// Decides by the readings of the whole utterance, and of each of several questions.
+    /// Returns what a turn asks beside the cell of a row, which may be another cell of it.
+    fn rest_of_row(&self, turn: &TurnInFlight) -> Option<Part> {
+        let rest = choice::rest(&turn.evidence)?;
+        let of_table = turn.context.query().replacen(rest, "", 1);
+        let is_of_row = turn.evidence.iter().any(is_named);
+        is_of_row.then(|| Part::of(rest, Some(&of_table), is_named))
+    }
+
+    /// Decides by the readings of the whole utterance, of each of several questions, and of the rest beside
+    /// a row.
     pub(super) fn by_reading(
         &self,
         turn: &TurnInFlight,
@@ -80,13 +90,15 @@ impl ResponseDecision {
         if let Some(verdict) = self.taught(turn) {
             return verdict;
         }
-        if let Some(verdict) = self.by_table(turn, parts) {
+        let of_row = usize::from(self.rest_of_row(turn).is_some());
+        let (parts, of_row) = parts.split_at(parts.len().saturating_sub(of_row));
+        if let Some(verdict) = self.by_table(turn, parts, of_row.first()) {
             return verdict;
         }
         let read = self.read_evidence(turn, is_text, 1);
         let question = turn.context.question(&self.empty_responses);
         let untold = untold(&read, reading, &question);
-        let named = choice::named_row(&read, &untold).filter(|_| parts.is_empty());
+        let named = choice::named_row(&read, &untold, &[]).filter(|_| parts.is_empty());
         if let Some(verdict) = named.as_ref().and_then(|it| self.by_named_row(turn, it)) {
             return verdict;
         }
@@ -220,17 +232,24 @@ impl ResponseDecision {
     }
 
     /// Answers with the rows or cells that the turn asks a table for, and with what the reader found for
-    /// the rest of the turn.
+    /// the rest of the turn: in the row (`rest_of_row`), or else in pages.
     pub(super) fn by_table(
         &self,
         turn: &TurnInFlight,
         readings: &[Reading],
+        rest_of_row: Option<&Reading>,
     ) -> Option<DecidedResponse> {
         let (min_precision, lexicon) = (self.config.min_precision, turn.context.lexicon());
         let of_table = choice::of_table(&turn.evidence, min_precision, lexicon);
-        let OfTable { places: mut answers, mut said, precision, rest } =
+        let OfTable { places: mut answers, mut cells, mut said, mut precision, rest } =
             of_table.or_else(|| self.named_beside(turn, readings))?;
-        if let Some(rest) = rest {
+        let second = rest_of_row.filter(|_| !cells.is_empty() && rest.is_some());
+        let second = second.and_then(|it| self.named_cell(turn, it, &cells));
+        if let Some(NamedRow { place, cell, precision: of_cell }) = second {
+            cells.push(cell);
+            said = choice::said(&turn.evidence[place], &cells, lexicon)?;
+            precision = precision.map(|it| Score::new(it.get().min(of_cell)));
+        } else if let Some(rest) = rest {
             let least = min_precision * BESIDE;
             let reading = readings.last().filter(|it| f64::from(it.precision) >= least);
             let most = self.config.max_sentences as usize;
@@ -261,12 +280,18 @@ impl ResponseDecision {
         readings: &[Reading],
     ) -> Option<OfTable<'t>> {
         let (rest, [of_row, _]) = (choice::rest(&turn.evidence)?, readings) else { return None };
-        let read = self.read_evidence(turn, is_named, READ_OF_PART);
-        let NamedRow { place, cell, precision } = choice::named_row(&read, of_row)?;
+        let NamedRow { place, cell, precision } = self.named_cell(turn, of_row, &[])?;
         let said = choice::said(&turn.evidence[place], &[cell], turn.context.lexicon())?;
-        let is_sure = precision >= self.config.min_precision;
-        let precision = Some(Score::new(precision));
-        is_sure.then_some(OfTable { places: vec![place], said, precision, rest: Some(rest) })
+        let (precision, rest) = (Some(Score::new(precision)), Some(rest));
+        Some(OfTable { places: vec![place], cells: vec![cell], said, precision, rest })
+    }
+
+    /// Returns the cell, but for those that are `said`, that a part of the turn surely asks for of the row
+    /// that the turn names.
+    fn named_cell(&self, turn: &TurnInFlight, of: &Reading, said: &[usize]) -> Option<NamedRow> {
+        let read = self.read_evidence(turn, is_named, READ_OF_PART);
+        let found = choice::named_row(&read, of, said)?;
+        (found.precision >= self.config.min_precision).then_some(found)
     }
 }
 
@@ -293,7 +318,7 @@ impl Part {
 }
 
 fn is_named(evidence: &Evidence) -> bool {
-    evidence.row.as_ref().is_some_and(|row| row.cells.is_some() || row.asked.is_some())
+    evidence.row.as_ref().is_some_and(|row| row.cells.is_some())
 }
 
 fn is_passage(evidence: &Evidence) -> bool {

@@ -22,6 +22,7 @@ use crate::questions::{LEAST_WORDS, asks, asks_beside, clause_ends, part, questi
 mod chinese;
 mod names;
 mod several;
+mod together;
 
 pub(super) use chinese::ChineseNames;
 pub(crate) use names::named_among;
@@ -127,17 +128,20 @@ impl Cells<'_> {
     /// Finds the cells that an utterance asks for, with the place of their row. `earlier` are the
     /// texts before it, the latest first.
     pub(super) fn asked(&self, utterance: &str, earlier: &[&str]) -> Option<(usize, CellsAsked)> {
+        if let Some(together) = self.asked_together(utterance, earlier) {
+            return Some(together);
+        }
         if words_and_amounts(utterance).len() > MOST_WORDS {
             return self.beside(utterance, earlier).or_else(|| self.perhaps(utterance, earlier));
         }
         let whole = self.found(utterance, earlier);
-        let whole = whole.map(|it| (it.unexplained == 0, (it.row, self.cells(&[&it], None))));
+        let whole = whole.map(|it| (it.unexplained == 0, (it.row, self.cells(&it, None))));
         let mut parts = clause_ends(utterance).into_iter();
         let part =
             parts.find_map(|(end, begin)| self.of_part(&utterance[..end], &utterance[begin..]));
         let sure = match (whole, part) {
-            // One question to the row, unless the parts ask for two cells.
-            (Some((true, whole)), Some((_, of_part))) if of_part.columns.len() < 2 => Some(whole),
+            // One question to the row.
+            (Some((true, whole)), Some(_)) => Some(whole),
             (Some((true, whole)), None) if questions(utterance).len() < 2 => Some(whole),
             (whole, part) => {
                 part.or_else(|| self.beside(utterance, earlier)).or(whole.map(|(_, whole)| whole))
@@ -173,18 +177,12 @@ impl Cells<'_> {
                 let before: Vec<&str> =
                     std::iter::once(of).chain(earlier.iter().copied()).collect();
                 let second = self.found(rest, &before).filter(|it| it.row == named.row);
-                let rest = Some(part(rest).to_owned());
-                let cells = match (first, second) {
-                    (first, None) => {
-                        let cells = first.map_or(cells, |it| self.cells(&[&it], None));
-                        CellsAsked { rest, ..cells }
-                    }
-                    (Some(first), Some(second)) if first.column != second.column => {
-                        self.cells(&[&first, &second], None)
-                    }
-                    // Two questions for a cell, of which only the reader can tell one.
-                    _ => return None,
-                };
+                // Of two questions for a cell only the reader can tell one.
+                if second.is_some() {
+                    return None;
+                }
+                let cells = first.map_or(cells, |it| self.cells(&it, None));
+                let cells = CellsAsked { rest: Some(part(rest).to_owned()), ..cells };
                 Some((named.row, cells))
             };
             // What is asked first may be of the row of before.
@@ -228,36 +226,28 @@ impl Cells<'_> {
     }
 
     /// Finds the cell that one part of an utterance asks for, with every word explained. The other
-    /// part asks for a second cell of the row, or for something else.
+    /// part may ask for something else.
     fn of_part(&self, left: &str, right: &str) -> Option<(usize, CellsAsked)> {
         let sure = |text| self.found(text, &[]).filter(|it| it.unexplained == 0);
         if let Some(first) = sure(left) {
             let second = self.found(right, &[left]);
             let second = second.filter(|it| it.unexplained == 0 && it.row == first.row);
-            let cells = match second {
-                Some(second) if second.column != first.column => {
-                    self.cells(&[&first, &second], None)
-                }
-                Some(_) => self.cells(&[&first], None),
-                None => self.cells(&[&first], Some(right).filter(|it| asks(it))),
-            };
+            let rest = Some(right).filter(|it| second.is_none() && asks(it));
+            let cells = self.cells(&first, rest);
             return Some((first.row, cells));
         }
         // Where a row is named before, the question may be about that one.
         let is_named = self.named(&Text::of(left)).is_some();
         let second = sure(right).filter(|_| !is_named)?;
-        Some((second.row, self.cells(&[&second], Some(left).filter(|it| asks(it)))))
+        Some((second.row, self.cells(&second, Some(left).filter(|it| asks(it)))))
     }
 
-    fn cells(&self, found: &[&Found], rest: Option<&str>) -> CellsAsked {
-        let name = |it: &&Found| self.table.columns[it.column].name.clone();
-        let precision = found.iter().map(|it| it.precision).fold(1.0, f64::min);
-        let rest = rest.map(|it| part(it).to_owned());
+    fn cells(&self, found: &Found, rest: Option<&str>) -> CellsAsked {
         CellsAsked {
-            columns: found.iter().map(name).collect(),
-            precision: Score::new(precision),
+            columns: vec![self.table.columns[found.column].name.clone()],
+            precision: Score::new(found.precision),
             by_meaning: Vec::new(),
-            rest,
+            rest: rest.map(|it| part(it).to_owned()),
         }
     }
 

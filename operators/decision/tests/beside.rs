@@ -1,5 +1,7 @@
 //! What a turn asks beside a row that it names.
 
+use turnstream_schemas::Column;
+
 use super::*;
 
 #[test]
@@ -16,7 +18,10 @@ fn what_a_turn_asks_beside_cells_is_read_in_pages() {
         (ids, turn.decision.as_ref().map(|it| it.pieces)),
         (vec!["Desk", "returns"], Some(2))
     );
-    let [whole, ReadRequest { question, sections }] = &asked[..] else { panic!("{asked:?}") };
+    let [whole, ReadRequest { question, sections }, of_row] = &asked[..] else {
+        panic!("{asked:?}")
+    };
+    assert_eq!((&of_row.question, of_row.sections.len()), (question, 1), "the row");
     assert_eq!(whole.question.utterance, "the desk's price, and can I return it?");
     assert_eq!((&*question.utterance, sections.len()), ("can I return it?", 2));
     assert_eq!(question.user_before.as_deref(), Some("the desk's price, and "));
@@ -73,12 +78,42 @@ fn perhaps(cell: f32, rest: f32, whole: f32) -> (TurnInFlight, Vec<ReadRequest>)
 }
 
 #[test]
+fn the_rest_may_ask_for_another_cell_of_the_row() {
+    let decided = |cell: f32, names: f64| {
+        let lines = ["u: the desk's price, and can two of us lift it?"];
+        let mut desk = row("Desk", "£80");
+        let columns = &mut desk.row.as_mut().expect("a row").columns;
+        columns.push(Column { name: "weight".into(), value: "30 kg".into() });
+        let mut desk = named(desk, names, Some("can two of us lift it?"));
+        let cells = desk.row.as_mut().and_then(|row| row.cells.as_mut()).expect("cells");
+        cells.by_meaning = [0.1, 0.1, 0.8, 0.6].map(Score::new).into();
+        let turn = scene(&lines, &graph("sea HasA fish 1"));
+        let turn = TurnInFlight { evidence: [pages(), vec![desk]].concat(), ..turn };
+        let (turn, _) = decided_turn(&DecisionConfig::default(), turn, move |request| {
+            let is_row = request.sections.len() == 1;
+            match (&*request.question.utterance, is_row) {
+                ("can two of us lift it?", true) => reading(&[&[-5.0, -5.0, 3.0, cell]], 0.1),
+                ("can two of us lift it?", false) => reading(&[&[-2.0], &[3.0, 0.0, -1.0]], 0.9),
+                (_, true) => reading(&[&[-5.0, -5.0, 3.0, -5.0]], 0.1),
+                _ => reading(&[&[-2.0], &[-2.0, -2.0, -2.0], &[-5.0; 4]], 0.1),
+            }
+        });
+        of(&turn).2.to_owned()
+    };
+    // The price is told by its name, and then by the reader.
+    for names in [0.9, 0.0] {
+        assert_eq!(decided(2.0, names), "For Desk: price is £80 and weight is 30 kg.", "{names}");
+        assert_eq!(decided(-5.0, names), "For Desk: price is £80. You have 14 days.", "{names}");
+    }
+}
+
+#[test]
 fn the_row_and_the_page_are_read_each_by_itself() {
     let (turn, asked) = perhaps(0.9, 0.3, 0.1);
     let said = "For Desk: price is £80. You have 14 days.";
     assert_eq!(of(&turn), (Action::Answer, None, said));
     let read: Vec<usize> = asked.iter().map(|it| it.sections.len()).collect();
-    assert_eq!(read, [3, 1, 2], "all, the row, the pages");
+    assert_eq!(read, [3, 1, 2, 1], "all, the row, the pages and the row for the rest");
     assert_eq!(asked[1].question.user_before, None);
     let rest = DecisionTexts::default().en.rest;
     assert_eq!(of(&perhaps(0.9, 0.2, 0.1).0).2, format!("For Desk: price is £80. {rest}"));

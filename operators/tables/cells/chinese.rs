@@ -21,6 +21,7 @@ use crate::questions::{asks, clause_ends};
 
 mod asked;
 mod several;
+mod together;
 mod words;
 
 use words::{KNOWN, tokens};
@@ -192,9 +193,9 @@ impl ChineseNames {
         if self.names.is_empty() {
             return None;
         }
-        let sure = (tokens(utterance).len() <= MOST_CHARACTERS)
-            .then(|| self.sure(utterance, earlier, rows))
-            .flatten();
+        let is_short = tokens(utterance).len() <= MOST_CHARACTERS;
+        let sure = || if is_short { self.sure(utterance, earlier, rows) } else { None };
+        let sure = self.asked_together(utterance, earlier, rows).or_else(sure);
         sure.or_else(|| self.perhaps(utterance, earlier, rows))
     }
 

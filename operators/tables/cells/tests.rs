@@ -72,6 +72,35 @@ fn a_row_and_a_column_are_named() {
 }
 
 #[test]
+fn cells_that_are_asked_together_are_said_together() {
+    let before = ["have you got the bergen lamp"];
+    for (utterance, earlier, cells) in [
+        ("price + weight of the bergen?", &[][..], "L-2: price eur, weight g"),
+        ("bergen price, is it dimmable n how heavy", &[], "L-2: price eur, dimmable, weight g"),
+        ("dimmable and weight please", &before, "L-2: dimmable, weight g"),
+        // One wobbly word, and the same cell twice.
+        ("wobbly bergen lamp: price and weight", &[], "L-2: price eur, weight g"),
+        ("bergen lamp price, how much is it", &[], "L-2: price eur"),
+    ] {
+        let found = asked(utterance, earlier).unwrap_or_default();
+        assert_eq!(found, (cells.to_owned(), None), "{utterance}");
+    }
+    let (table, before) = (chinese_table(), ["有没有双人房"]);
+    for (utterance, earlier, cells) in [
+        ("家庭房多少钱，面积多大", &[][..], "F02: 房价 元, 面积 平方米"),
+        ("麻烦问下家庭房的房价和面积各是多少", &[], "F02: 房价 元, 面积 平方米"),
+        ("多少钱 能住几个人", &before, "F01: 房价 元, 可住人数"),
+        ("家庭房多少钱，一晚什么价", &[], "F02: 房价 元"),
+    ] {
+        let found = asked_of(&table, utterance, earlier).unwrap_or_default();
+        assert_eq!(found, (cells.to_owned(), None), "{utterance}");
+    }
+    // What the table lacks is no second cell.
+    let rest = asked_of(&table, "家庭房多少钱，有几扇窗", &[]).and_then(|(_, rest)| rest);
+    assert_eq!(rest.as_deref(), Some("有几扇窗"));
+}
+
+#[test]
 fn what_is_left_out_comes_from_before() {
     let before = ["For Bergen lamp: price is 49 EUR.", "how much is the bergen lamp?"];
     for (utterance, cells) in [

@@ -102,7 +102,7 @@ pub struct TableRow {
 /// The cells of a row that a turn asks for: it names the row, and the columns or nothing but the row.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct CellsAsked {
-    /// The names of the columns, in words; one or two, or none where the turn names only the row.
+    /// The names of the columns, in words; none where the turn names only the row.
     pub columns: Vec<String>,
     /// The share of cells found with as much certainty that were right on development data; 0..=1. 0 where
     /// only the reader can tell.

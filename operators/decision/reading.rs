@@ -189,6 +189,7 @@ impl ResponseDecision {
         for (Part { utterance, is_read, .. }, reading) in self.parts(turn).into_iter().zip(readings)
         {
             let read = self.read_evidence(turn, is_read, READ_OF_PART);
+            let named = choice::named_row(&read, reading, &[]);
             let of_part = f64::from(reading.precision);
             let most = config.max_sentences as usize;
             let choice = if is_answered && of_part >= least {
@@ -199,10 +200,14 @@ impl ResponseDecision {
                 None
             };
             let choice = choice.filter(|it| !it.sentences.is_empty());
-            let Some(Choice { place, sentences, .. }) = choice else {
+            let Some(Choice { place, mut sentences, .. }) = choice else {
                 is_whole = false;
                 continue;
             };
+            // One question, one cell of the row that the turn names.
+            if let Some(named) = named.filter(|it| it.place == place) {
+                sentences = vec![named.cell];
+            }
             precision = of_part.min(precision);
             match chosen.iter_mut().find(|(known, _)| *known == place) {
                 Some((_, said)) => {

@@ -122,3 +122,22 @@ fn the_row_and_the_page_are_read_each_by_itself() {
     assert_eq!(of(&perhaps(-5.0, 0.5, 0.1).0).0, Action::Decline);
     assert_eq!(of(&perhaps(-5.0, 0.5, 0.9).0).2, "We open at nine.", "the whole has an answer");
 }
+
+#[test]
+fn a_question_beside_another_gets_one_cell_of_a_row() {
+    let lines = ["u: the desk, what do you want for it, and can I return it?"];
+    let mut desk = named(row("Desk", "£80"), 0.0, Some("can I return it?"));
+    let cells = desk.row.as_mut().and_then(|row| row.cells.as_mut()).expect("cells");
+    cells.by_meaning = [0.1, 0.1, 0.2].map(Score::new).into();
+    let turn = scene(&lines, &graph("sea HasA fish 1"));
+    let turn = TurnInFlight { evidence: [pages(), vec![desk]].concat(), ..turn };
+    let (turn, _) = decided_turn(&DecisionConfig::default(), turn, |request| {
+        match (&*request.question.utterance, request.sections.len()) {
+            ("can I return it?", 2) => reading(&[&[-2.0], &[3.0, 0.0, -1.0]], 0.7),
+            // The reader alone would say the name, and the price beside it.
+            (_, 1) => reading(&[&[-5.0, 1.0, 0.9]], 0.4),
+            _ => reading(&[&[-2.0], &[-5.0; 3], &[-2.0, -2.0, -2.0]], 0.1),
+        }
+    });
+    assert_eq!(of(&turn).2, "For Desk: price is £80. You have 14 days.");
+}

@@ -77,14 +77,19 @@ fn perhaps(cell: f32, rest: f32, whole: f32) -> (TurnInFlight, Vec<ReadRequest>)
     })
 }
 
+/// A desk with its weight.
+fn heavy_desk() -> Evidence {
+    let mut desk = row("Desk", "£80");
+    let columns = &mut desk.row.as_mut().expect("a row").columns;
+    columns.push(Column { name: "weight".into(), value: "30 kg".into() });
+    desk
+}
+
 #[test]
 fn the_rest_may_ask_for_another_cell_of_the_row() {
     let decided = |cell: f32, names: f64| {
         let lines = ["u: the desk's price, and can two of us lift it?"];
-        let mut desk = row("Desk", "£80");
-        let columns = &mut desk.row.as_mut().expect("a row").columns;
-        columns.push(Column { name: "weight".into(), value: "30 kg".into() });
-        let mut desk = named(desk, names, Some("can two of us lift it?"));
+        let mut desk = named(heavy_desk(), names, Some("can two of us lift it?"));
         let cells = desk.row.as_mut().and_then(|row| row.cells.as_mut()).expect("cells");
         cells.by_meaning = [0.1, 0.1, 0.8, 0.6].map(Score::new).into();
         let turn = scene(&lines, &graph("sea HasA fish 1"));
@@ -126,17 +131,17 @@ fn the_row_and_the_page_are_read_each_by_itself() {
 #[test]
 fn a_question_beside_another_gets_one_cell_of_a_row() {
     let lines = ["u: the desk, what do you want for it, and can I return it?"];
-    let mut desk = named(row("Desk", "£80"), 0.0, Some("can I return it?"));
+    let mut desk = named(heavy_desk(), 0.0, Some("can I return it?"));
     let cells = desk.row.as_mut().and_then(|row| row.cells.as_mut()).expect("cells");
-    cells.by_meaning = [0.1, 0.1, 0.2].map(Score::new).into();
+    cells.by_meaning = [0.1, 0.1, 0.2, 0.1].map(Score::new).into();
     let turn = scene(&lines, &graph("sea HasA fish 1"));
     let turn = TurnInFlight { evidence: [pages(), vec![desk]].concat(), ..turn };
     let (turn, _) = decided_turn(&DecisionConfig::default(), turn, |request| {
         match (&*request.question.utterance, request.sections.len()) {
             ("can I return it?", 2) => reading(&[&[-2.0], &[3.0, 0.0, -1.0]], 0.7),
-            // The reader alone would say the name, and the price beside it.
-            (_, 1) => reading(&[&[-5.0, 1.0, 0.9]], 0.4),
-            _ => reading(&[&[-2.0], &[-5.0; 3], &[-2.0, -2.0, -2.0]], 0.1),
+            // The reader alone would say the weight, and the price beside it.
+            (_, 1) => reading(&[&[-5.0, -5.0, 0.9, 1.0]], 0.4),
+            _ => reading(&[&[-2.0], &[-5.0; 4], &[-2.0, -2.0, -2.0]], 0.1),
         }
     });
     assert_eq!(of(&turn).2, "For Desk: price is £80. You have 14 days.");

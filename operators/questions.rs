@@ -96,22 +96,8 @@ pub(crate) fn clause_ends(text: &str) -> Vec<(usize, usize)> {
 }
 
 /// What stands between two things that are asked in one question, beside where clauses meet.
-const JOINTS: [&str; 14] = [
-    " plus ",
-    " + ",
-    "/",
-    "\n",
-    "和",
-    "跟",
-    "与",
-    "还有",
-    "以及",
-    "另外",
-    "再就是",
-    "加上",
-    "、",
-    "；",
-];
+const JOINTS: [&str; 12] =
+    [" plus ", " + ", "/", "\n", "和", "跟", "与", "还有", "以及", "另外", "再就是", "加上"];
 
 /// Cuts an utterance into what may ask for one thing each: "price and size?" into two.
 pub(crate) fn segments(utterance: &str) -> Vec<&str> {

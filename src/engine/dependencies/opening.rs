@@ -15,7 +15,7 @@ use turnstream_models::remote::{RemoteEmbedder, StartError};
 use turnstream_models::{Embedder, ModelError, Runtime, decoder};
 use turnstream_operators::attention::Attention;
 use turnstream_operators::decision::DecisionForm;
-use turnstream_operators::gate::{AdapterGateConfig, GateForm};
+use turnstream_operators::gate::{AdapterGateConfig, GateConfig, GateForm};
 use turnstream_operators::generation::GenerationForm;
 use turnstream_operators::prompted::{Prompts, table_of};
 use turnstream_operators::relevance::RelevanceForm;
@@ -202,6 +202,9 @@ impl<'a> OpeningDependencies<'a> {
         let judge = judge.filter(|_| config.gate.form == GateForm::Adapter);
         let judge = judge.map(|(model, directory)| runtime.judge(model, directory)).transpose();
         let need_judge = self.take(&["gate", "adapter"], judge, "");
+        if matches!(gate, Some(Some(_))) || matches!(need_judge, Some(Some(_))) {
+            warn_of_threshold(&config.gate);
+        }
         let unified = sources.as_ref().and_then(|sources| {
             let asks = asks_unified(config, sources).then_some(&config.models.unified);
             self.take_model("unified", asks.map(|weights| runtime.unified(weights)).transpose())
@@ -429,6 +432,17 @@ impl<'a> OpeningDependencies<'a> {
             ),
             (None, _) => {}
         }
+    }
+}
+
+/// Warns of a gate that goes by the threshold of the data that it was trained on.
+fn warn_of_threshold(config: &GateConfig) {
+    if config.threshold == GateConfig::default().threshold {
+        tracing::warn!(
+            threshold = config.threshold,
+            "gate.threshold is the one of the data that the gate was trained on: choose yours on \
+             labelled turns, with `turnstream eval gate --threshold-from`"
+        );
     }
 }
 

@@ -144,7 +144,7 @@ fn of_dcrag(args: &CurvesArgs, config: &Config) -> anyhow::Result<Curves> {
     if sets.is_empty() {
         return Err(nothing(args).into());
     }
-    let progress = Progress::of(sets.len() * dcrag::replays(), "replays");
+    let progress = Progress::of(sets.len() * dcrag::replays(config), "replays");
     let curves = dcrag::curves(config, &sets, &|| progress.advance())?;
     progress.finish();
     Ok(curves)

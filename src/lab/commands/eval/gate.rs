@@ -20,7 +20,9 @@ use crate::eval::gate::gates::{Constant, Lexical, Random};
 use crate::eval::gate::instructed::Instructed;
 use crate::eval::gate::learned::Learned;
 use crate::eval::gate::report::{self, PageSection};
-use crate::eval::gate::{GateError, MeasuredGate, ScoresTurns, measured, scored, scores, tfidf};
+use crate::eval::gate::{
+    GateError, MeasuredGate, ScoresTurns, best_threshold, measured, scored, scores, tfidf,
+};
 use crate::eval::retrieval::dstc;
 use crate::labelled::{self, LabelledTurn, Positive};
 
@@ -33,6 +35,7 @@ Examples:
   turnstream eval gate --format dstc11 --data dev.jsonl.gz
   turnstream eval gate --format dstc11 --data dev.jsonl.gz --model tfidf --train train.jsonl.gz
   turnstream eval gate --format kbp --data dev.jsonl --positive null --model never --json
+  turnstream eval gate --format kbp --data dev.jsonl --model learned --threshold-from train.jsonl
   turnstream eval gate --format dstc11 --data dev.jsonl.gz --model learned --transcript 0.1
   turnstream eval gate --format dstc11 --data dev.jsonl.gz --model adapter --config adapter.toml
   turnstream eval gate --format sgd --data dev.jsonl --report gate.html";
@@ -57,8 +60,12 @@ pub struct EvalGateArgs {
     #[arg(long, value_enum, value_name = "CLASS")]
     positive: Option<Positive>,
     /// Retrieve where the score reaches this, 0 to 1; the gate's own threshold if not given
-    #[arg(long, value_name = "SCORE", value_parser = fraction)]
+    #[arg(long, value_name = "SCORE", value_parser = fraction, conflicts_with = "threshold_from")]
     threshold: Option<f64>,
+    /// Choose the threshold with the best F1 of the class on this split, which is not the measured
+    /// one: for a gate that was trained on other data sets
+    #[arg(long, value_name = "FILE")]
+    threshold_from: Option<PathBuf>,
     /// The share of turns that random retrieves for, 0 to 1
     #[arg(long, value_name = "SHARE", default_value_t = 0.5, value_parser = fraction)]
     rate: f64,
@@ -138,22 +145,51 @@ struct GateResult<'m> {
     /// The figures of the data set's other classes.
     #[serde(skip_serializing_if = "<[_]>::is_empty")]
     others: &'m [MeasuredGate],
+    /// Why the threshold may not fit the data set.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    warning: Option<&'m str>,
 }
 
 pub(super) fn execute(args: &EvalGateArgs, out: &mut dyn Write) -> anyhow::Result<()> {
     let classes = classes(args)?;
-    if args.train.as_ref().is_some_and(|train| same_file(train, &args.data)) {
-        let remedy = "name another split: in-sample figures flatter";
-        return Err(Usage::new("--train is the measured split", remedy).into());
+    for (option, split) in [("--train", &args.train), ("--threshold-from", &args.threshold_from)] {
+        if split.as_ref().is_some_and(|split| same_file(split, &args.data)) {
+            let remedy = "name another split: in-sample figures flatter";
+            return Err(Usage::new(format!("{option} is the measured split"), remedy).into());
+        }
     }
     let config = load_config(args.config.as_deref())?.value;
-    let turns = read(args)?;
-    let gates = gates(args, &config, &classes)?;
-    let progress = Progress::of(turns.len() * gates.len(), "turns scored");
+    let turns = read(args, &args.data)?;
+    let others = match args.threshold_from.as_deref() {
+        Some(split) => Some((split, read(args, split)?)),
+        None => None,
+    };
+    let (gates, trained_on) = gates(args, &config, &classes)?;
+    let is_chosen = args.threshold.is_some() || others.is_some();
+    let warning = trained_on.filter(|_| !is_chosen).map(|trained_on| {
+        format!(
+            "the gate was trained on {trained_on}, not on {}, and its threshold may not fit: choose one \
+             with --threshold-from",
+            args.format
+        )
+    });
+    if let Some(warning) = &warning {
+        tracing::warn!("{warning}");
+    }
+    let scored_turns = turns.len() + others.as_ref().map_or(0, |(_, turns)| turns.len());
+    let progress = Progress::of(scored_turns * gates.len(), "turns scored");
     let mut results: Vec<(MeasuredGate, Scored)> = Vec::new();
     for (gate, positive) in gates.iter().zip(&classes) {
-        let need = scores(&**gate, &turns, &|| progress.advance()).map_err(refused)?;
-        let threshold = args.threshold.unwrap_or_else(|| gate.threshold());
+        let of = |turns| scores(&**gate, turns, &|| progress.advance()).map_err(refused);
+        let need = of(&turns)?;
+        let threshold = match &others {
+            None => args.threshold.unwrap_or_else(|| gate.threshold()),
+            Some((split, turns)) => {
+                let chosen = best_threshold(turns, &of(turns)?, *positive);
+                let path = || split.to_path_buf();
+                chosen.ok_or_else(|| refused(GateError::OneClass { path: path() }))?
+            }
+        };
         let scored = scored(&turns, &need, threshold, *positive);
         results.push((measured(&**gate, &turns, &scored, (*positive, threshold)), scored));
     }
@@ -166,7 +202,8 @@ pub(super) fn execute(args: &EvalGateArgs, out: &mut dyn Write) -> anyhow::Resul
     let results: Vec<MeasuredGate> = results.into_iter().map(|(measured, _)| measured).collect();
     if args.json {
         let (first, others) = results.split_first().context("a data set without classes")?;
-        return Ok(print_json(out, &GateResult { format: args.format.name(), first, others })?);
+        let (format, warning) = (args.format.name(), warning.as_deref());
+        return Ok(print_json(out, &GateResult { format, first, others, warning })?);
     }
     results.iter().try_for_each(|measured| say(measured, out))
 }
@@ -191,10 +228,10 @@ fn same_file(one: &Path, other: &Path) -> bool {
     real(one).is_some() && real(one) == real(other)
 }
 
-/// Reads the turns to score, each with its retrieval candidates.
-fn read(args: &EvalGateArgs) -> anyhow::Result<Vec<LabelledTurn>> {
+/// Reads the turns of a split, each with its retrieval candidates.
+fn read(args: &EvalGateArgs, split: &Path) -> anyhow::Result<Vec<LabelledTurn>> {
     let read = || -> Result<_, GateError> {
-        let mut turns = labelled::read(args.format, &args.data)?;
+        let mut turns = labelled::read(args.format, split)?;
         if let Some(knowledge) = &args.knowledge {
             dstc::find_snippets(&mut turns, knowledge)?;
         }
@@ -210,12 +247,13 @@ fn read(args: &EvalGateArgs) -> anyhow::Result<Vec<LabelledTurn>> {
     read().map_err(refused)
 }
 
-/// Makes the gate for each class: trainable gates choose their threshold by the class.
+/// Makes the gate for each class: trainable gates choose their threshold by the class. Returns also the
+/// data sets that it was trained on, if the measured one is not among them.
 fn gates(
     args: &EvalGateArgs,
     config: &Config,
     classes: &[Positive],
-) -> anyhow::Result<Vec<Box<dyn ScoresTurns>>> {
+) -> anyhow::Result<(Vec<Box<dyn ScoresTurns>>, Option<String>)> {
     if let (Gate::Tfidf, Some(train)) = (&args.model, &args.train) {
         let progress = Progress::start("fits");
         let turns = labelled::read(args.format, train).map_err(|error| refused(error.into()))?;
@@ -223,8 +261,9 @@ fn gates(
             tfidf::train(&turns, classes, train, &|| progress.advance()).map_err(refused)?;
         progress.finish();
         let gate = |class: &Positive| Box::new(trained.gate(*class)) as Box<dyn ScoresTurns>;
-        return Ok(classes.iter().map(gate).collect());
+        return Ok((classes.iter().map(gate).collect(), None));
     }
+    let mut trained_on = None;
     let trained = match &args.model {
         Gate::Shipped => Some(turnstream_models::gate::Gate::shipped()?),
         Gate::File(path) => Some(Arc::new(
@@ -232,18 +271,29 @@ fn gates(
         )),
         _ => None,
     };
-    let gate = |positive: &Positive| -> anyhow::Result<Box<dyn ScoresTurns>> {
+    let mut gate = |positive: &Positive| -> anyhow::Result<Box<dyn ScoresTurns>> {
         if let Some(trained) = &trained {
-            let gate = Learned::new(Arc::clone(trained), args.format, *positive);
-            let gate = gate.ok_or_else(|| {
-                let what = format!("{} does not know {}", trained.card().name, args.format);
-                Usage::new(what, "train a gate on it; see train gate --help")
+            if let Some(gate) = Learned::new(Arc::clone(trained), args.format, *positive) {
+                return Ok(Box::new(gate));
+            }
+            let named = &config.gate.learned.definitions;
+            let gate = Learned::elsewhere(Arc::clone(trained), named).ok_or_else(|| {
+                let what =
+                    format!("{} has no definition {}", trained.card().name, named.join(", "));
+                Usage::new(what, "see gate.learned.definitions of --config")
             })?;
+            let names = trained.card().definitions.iter().map(|it| it.name.as_str());
+            trained_on = Some(names.collect::<Vec<_>>().join(", "));
             return Ok(Box::new(gate));
         }
         Ok(match args.model {
             Gate::Lexical => Box::new(lexical(config)?),
-            Gate::Adapter => Box::new(adapter(config, args.format)?),
+            Gate::Adapter => {
+                let gate = adapter(config)?;
+                let of = gate.trained_on();
+                trained_on = (of != args.format.name()).then(|| of.to_owned());
+                Box::new(gate)
+            }
             Gate::Always => Box::new(Constant::Always),
             Gate::Never => Box::new(Constant::Never),
             Gate::Random => Box::new(Random { rate: args.rate, seed: args.seed }),
@@ -252,22 +302,18 @@ fn gates(
             }
         })
     };
-    classes.iter().map(gate).collect()
+    let gates = classes.iter().map(&mut gate).collect::<Result<_, _>>()?;
+    Ok((gates, trained_on))
 }
 
 /// Opens the language model with an adapter that a configuration names.
-fn adapter(config: &Config, format: Format) -> anyhow::Result<Instructed> {
+fn adapter(config: &Config) -> anyhow::Result<Instructed> {
     let AdapterGateConfig { model, directory, .. } = &config.gate.adapter;
     let (Some(model), Some(directory)) = (model, directory) else {
         let remedy = "give --config with gate.adapter.model and gate.adapter.directory";
         return Err(Usage::new("the configuration names no adapter", remedy).into());
     };
-    let gate = Instructed::open(model, directory)?;
-    if !gate.knows(format) {
-        let what = format!("{} was not trained on {format}", directory.display());
-        return Err(Usage::new(what, "train one on it; see train adapter --help").into());
-    }
-    Ok(gate)
+    Ok(Instructed::open(model, directory)?)
 }
 
 /// Makes the engine's lexical gate from a configuration.

@@ -5,6 +5,7 @@ use turnstream_engine::config::{Config, Snapshot};
 use turnstream_operators::decision::DecisionForm;
 use turnstream_operators::fact_retrieval::FactRetrievalForm;
 use turnstream_operators::gate::GateForm;
+use turnstream_operators::prompted::Think;
 use turnstream_operators::stage_form::StageForm;
 use turnstream_sources::knowledge;
 
@@ -27,8 +28,8 @@ pub struct DialogueSet {
 }
 
 /// Returns how many replays a data set takes.
-pub fn replays() -> usize {
-    2 * FACTS.len() + ablations().len()
+pub fn replays(config: &Config) -> usize {
+    2 * FACTS.len() + ablations(config).len()
 }
 
 /// Measures all settings on each data set; `done` is called after each replay.
@@ -64,7 +65,7 @@ pub fn curves(
             setting: "facts",
             lines: vec![line(ALL_STAGES, |_| ())?, line(T_RAG, every_concept)?],
         });
-        let rows = ablations().into_iter().map(|(name, change)| {
+        let rows = ablations(config).into_iter().map(|(name, change)| {
             Ok::<_, ReplayError>((name.to_owned(), measured.figures(change)?))
         });
         curves.comparisons.push(Comparison {
@@ -114,9 +115,24 @@ fn every_concept(config: &mut Config) {
     config.query_production.max_implicit = 0;
 }
 
+fn without_thoughts(config: &mut Config) {
+    config.query_production.prompted.think = Think::Never;
+    config.topic_planning.prompted.think = Think::Never;
+    config.cross_revision.prompted.think = Think::Never;
+}
+
+/// Whether a stage is prompted, and so may think before it answers.
+fn is_prompted(config: &Config) -> bool {
+    let forms =
+        [config.query_production.form, config.topic_planning.form, config.cross_revision.form];
+    forms.contains(&StageForm::Prompted)
+}
+
 /// The method, without each of its parts (the paper's table 4), and the retrieval baselines.
-fn ablations() -> Vec<(&'static str, Change)> {
-    vec![
+fn ablations(config: &Config) -> Vec<(&'static str, Change)> {
+    let thoughts: Option<(&str, Change)> =
+        is_prompted(config).then_some(("without thoughts", without_thoughts));
+    let stages: [(&str, Change); 9] = [
         (ALL_STAGES, |_| ()),
         ("without selection", without_selection),
         ("without retrieval and selection", |config| {
@@ -132,7 +148,8 @@ fn ablations() -> Vec<(&'static str, Change)> {
         (T_RAG, every_concept),
         ("queries alone (QP-RAG)", by_queries),
         ("no knowledge", |config| config.gate.form = GateForm::Never),
-    ]
+    ];
+    stages.into_iter().chain(thoughts).collect()
 }
 
 /// A data set under measurement.

@@ -100,39 +100,7 @@ fn of_evidence(varied: &Varied<'_>, conversations: &[Conversation], done: &dyn F
         drawn.map_or_else(Figures::new, |drawn| evidence_figures(&mean_of(&columns), &drawn))
     };
     let set = VariedSet { name: "LoCoMo", varied, conversations };
-    let random = at_random(KEPT);
-    let mut sweeps = vec![
-        set.sweep(
-            "How much is held (N)",
-            "share of the utterances held",
-            vec![
-                line("the rule", SHARES, |share| figures(&varied.by_rule(share, |_| ()))),
-                line("the paper's weight", SHARES, |share| figures(&varied.by_rule(share, plain))),
-                line("the latest", SHARES, |share| {
-                    figures(&varied.measure(share, Eviction::Recency, Method::All))
-                }),
-                line("at random", SHARES, at_random),
-            ],
-        ),
-        set.sweep(
-            "The share of relevance (α), a quarter held",
-            "alpha",
-            vec![
-                line("the rule", ALPHAS, |alpha| {
-                    figures(&varied.by_rule(KEPT, |config| config.alpha = alpha))
-                }),
-                line("the paper's weight", ALPHAS, |alpha| {
-                    figures(&varied.by_rule(KEPT, |config| {
-                        plain(config);
-                        config.alpha = alpha;
-                    }))
-                }),
-                line("at random", ALPHAS, |_| random.clone()),
-            ],
-        ),
-    ];
-    sweeps.extend(set.by_clusters(&figures));
-    sweeps
+    set.by_eviction(&figures, &at_random).into_iter().chain(set.by_clusters(&figures)).collect()
 }
 
 fn of_topics(varied: &Varied<'_>, conversations: &[Conversation], done: &dyn Fn()) -> Vec<Sweep> {
@@ -147,20 +115,9 @@ fn of_topics(varied: &Varied<'_>, conversations: &[Conversation], done: &dyn Fn(
             ("same_topic_first_on_return", first(&measured.on_return)),
         ])
     };
+    let at_random = |share: f64| figures(&varied.measure(share, Eviction::Random, Method::All));
     let set = VariedSet { name: "TopiOCQA", varied, conversations };
-    let mut sweeps = vec![set.sweep(
-        "How much is held (N)",
-        "share of the utterances held",
-        vec![
-            line("the rule", SHARES, |share| figures(&varied.by_rule(share, |_| ()))),
-            line("the paper's weight", SHARES, |share| figures(&varied.by_rule(share, plain))),
-            line("at random", SHARES, |share| {
-                figures(&varied.measure(share, Eviction::Random, Method::All))
-            }),
-        ],
-    )];
-    sweeps.extend(set.by_clusters(&figures));
-    sweeps
+    set.by_eviction(&figures, &at_random).into_iter().chain(set.by_clusters(&figures)).collect()
 }
 
 /// A data set on which settings are varied.
@@ -176,6 +133,39 @@ impl VariedSet<'_> {
         let title = format!("{title}, {name}");
         let about = format!("{} conversations of {name}.", conversations.len());
         Sweep { title, about, setting, lines }
+    }
+
+    /// Varies how much is held, and α with a quarter held.
+    fn by_eviction(
+        &self,
+        figures: &dyn Fn(&Measure) -> Figures,
+        at_random: &dyn Fn(f64) -> Figures,
+    ) -> [Sweep; 2] {
+        let varied = self.varied;
+        let rule =
+            |share, change: &dyn Fn(&mut HistoryConfig)| figures(&varied.by_rule(share, change));
+        let latest = |share| figures(&varied.measure(share, Eviction::Recency, Method::All));
+        let held = vec![
+            line("the rule", SHARES, |share| rule(share, &|_| ())),
+            line("the paper's weight", SHARES, |share| rule(share, &plain)),
+            line("the latest", SHARES, latest),
+            line("at random", SHARES, at_random),
+        ];
+        let random = at_random(KEPT);
+        let by_alpha = vec![
+            line("the rule", ALPHAS, |alpha| rule(KEPT, &|config| config.alpha = alpha)),
+            line("the paper's weight", ALPHAS, |alpha| {
+                rule(KEPT, &|config| {
+                    plain(config);
+                    config.alpha = alpha;
+                })
+            }),
+            line("at random", ALPHAS, |_| random.clone()),
+        ];
+        [
+            self.sweep("How much is held (N)", "share of the utterances held", held),
+            self.sweep("The share of relevance (α), a quarter held", "alpha", by_alpha),
+        ]
     }
 
     /// Varies what makes clusters, as the engine's hierarchy finds and as all of it does, everything

@@ -2,7 +2,6 @@
 
 use std::path::Path;
 
-use turnstream_formats::Format;
 use turnstream_models::ModelError;
 use turnstream_models::decoder::Quantize;
 use turnstream_models::gate::instructed::{CARD, InstructedGate};
@@ -32,9 +31,9 @@ impl Instructed {
         InstructedGate::open(model, folder, Quantize::Q8Zero).map(Self)
     }
 
-    /// Whether the adapter was trained on a data set.
-    pub fn knows(&self, format: Format) -> bool {
-        self.0.card().definition == format.name()
+    /// Returns the data set that the adapter was trained on.
+    pub fn trained_on(&self) -> &str {
+        &self.0.card().definition
     }
 }
 

@@ -1,4 +1,4 @@
-//! Measures a trained gate by one of its definitions of need.
+//! Measures a trained gate by its definition of need for a data set, or by those of others.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -14,12 +14,18 @@ use crate::labelled::{LabelledTurn, Positive};
 /// Turns scored at once.
 const BATCH: usize = 16;
 
-/// A trained gate by one definition of need.
+/// A trained gate by its definitions of need.
 pub struct Learned {
     gate: Arc<Gate>,
-    /// The index among the card's definitions.
-    definition: usize,
-    positive: Positive,
+    by: By,
+}
+
+/// The definitions that score a turn, by their indices among the card's.
+enum By {
+    /// That of the data set, with its threshold for the class.
+    Own(usize, Positive),
+    /// The highest of several, as in the stream, on the scale where each one's threshold is one half.
+    Others(Vec<usize>),
 }
 
 impl Learned {
@@ -28,7 +34,32 @@ impl Learned {
     pub fn new(gate: Arc<Gate>, format: Format, positive: Positive) -> Option<Self> {
         let mut definitions = gate.card().definitions.iter();
         let definition = definitions.position(|definition| definition.name == format.name())?;
-        Some(Self { gate, definition, positive })
+        Some(Self { gate, by: By::Own(definition, positive) })
+    }
+
+    /// Selects definitions for a data set that the gate was not trained on: those of these names, or
+    /// all if none is named. `None` if the gate has none of them.
+    pub fn elsewhere(gate: Arc<Gate>, named: &[String]) -> Option<Self> {
+        let definitions = gate.card().definitions.iter().enumerate();
+        let is_named = |name: &String| named.is_empty() || named.contains(name);
+        let named: Vec<usize> =
+            definitions.filter(|(_, it)| is_named(&it.name)).map(|(at, _)| at).collect();
+        (!named.is_empty()).then(|| Self { gate, by: By::Others(named) })
+    }
+
+    /// Returns how likely a turn needs knowledge, from its class probabilities by definition.
+    fn need(&self, classes: &[Vec<f32>]) -> f64 {
+        let definitions = &self.gate.card().definitions;
+        match &self.by {
+            By::Own(at, _) => definitions[*at].score(&classes[*at]),
+            By::Others(named) => {
+                let scaled = |at: &usize| {
+                    let definition = &definitions[*at];
+                    definition.on_scale(definition.score(&classes[*at]))
+                };
+                named.iter().map(scaled).fold(0.0, f64::max)
+            }
+        }
     }
 }
 
@@ -74,10 +105,11 @@ impl ScoresTurns for Learned {
     }
 
     fn threshold(&self) -> f64 {
-        let definition = &self.gate.card().definitions[self.definition];
-        match self.positive {
-            Positive::Null => definition.null_threshold,
-            _ => definition.threshold,
+        let definitions = &self.gate.card().definitions;
+        match &self.by {
+            By::Own(at, Positive::Null) => definitions[*at].null_threshold,
+            By::Own(at, _) => definitions[*at].threshold,
+            By::Others(_) => 0.5,
         }
     }
 
@@ -86,7 +118,6 @@ impl ScoresTurns for Learned {
     }
 
     fn scores(&self, turns: &[LabelledTurn], progress: &dyn Fn()) -> Result<Vec<f64>, GateError> {
-        let definition = &self.gate.card().definitions[self.definition];
         let mut scores = Vec::with_capacity(turns.len());
         for batch in turns.chunks(BATCH) {
             let tokens: Result<Vec<_>, _> =
@@ -94,7 +125,7 @@ impl ScoresTurns for Learned {
             let tokens = tokens.map_err(|error| self.failed(error))?;
             let classes = self.gate.probabilities(&tokens.iter().collect::<Vec<_>>());
             for classes in classes.map_err(|error| self.failed(error))? {
-                scores.push(definition.score(&classes[self.definition]));
+                scores.push(self.need(&classes));
                 progress();
             }
         }

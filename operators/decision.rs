@@ -49,7 +49,7 @@ use crate::sources::{Sources, SpokenFacts};
 use crate::stage::{Answer, Asked, Call, Decide, OnFailure, Step, Streams, Without, run};
 use crate::stage_config::StageConfig;
 use crate::stage_context::StageContext;
-use crate::tables::{Tables, missing_id};
+use crate::tables::{Tables, missing_id, none_fits};
 
 pub use config::{DecisionConfig, DecisionForm, HandOffConfig};
 pub use texts::{DecisionTexts, TextsOfLanguage};
@@ -186,10 +186,13 @@ impl ResponseDecision {
         })
     }
 
-    /// Declines because no table has a row with an id that the turn names.
+    /// Declines because no table has a row with an id that the turn names, or such rows as it asks for.
     fn of_missing_row(&self, turn: &TurnInFlight) -> Option<DecidedResponse> {
-        let id = missing_id(&self.tables, turn.context.query())?;
-        let said = Some(self.texts(turn).no_row(&id));
+        let query = turn.context.query();
+        let texts = self.texts(turn);
+        let none_fits = || none_fits(&self.tables, query).then(|| texts.none_fits.clone());
+        let id = missing_id(&self.tables, query);
+        let said = Some(id.map(|id| texts.no_row(&id)).or_else(none_fits)?);
         Some(DecidedResponse::of(ActionDecision { said, ..ActionDecision::to(Action::Decline) }))
     }
 
@@ -306,6 +309,10 @@ impl Decide for ResponseDecision {
 
     fn without(&self, turn: &TurnInFlight, why: Without<'_>) -> DecidedResponse {
         match why {
+            // A model whose second answer was no better has none: words alone would not either.
+            Without::ByRules(Some(asked)) if self.prompt.is_some() && !asked.may_repeat() => {
+                self.decline(turn)
+            }
             Without::ByRules(_) => self.by_words(turn),
             _ => DecidedResponse::default(),
         }

@@ -40,7 +40,8 @@ pub struct SourceConfig {
     /// `true` they may say every selected fact, with `false` none.
     #[serde(default)]
     pub speak: Option<bool>,
-    /// The rows of a table: a file with one JSON object per line, values by column. A relative path
+    /// The rows of a table: a file with one JSON object per line, values by column, or a CSV
+    /// file (`.csv`) whose first line names the columns. A relative path
     /// starts at the working directory.
     #[serde(default)]
     pub file: Option<PathBuf>,

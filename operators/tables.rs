@@ -1,9 +1,9 @@
 //! Keeps tables: the rows of a source of kind `table`, searched by words and by meaning.
 //!
 //! The text of a row is `column = value, column = value`, with identifiers as words and canonical
-//! values as people write them (19:55 is `7:55 pm`, but stays in Chinese), because no later stage
-//! converts them. The training of the unified model words its rows by the same rules. Rows stay in
-//! memory. An index from terms to rows spares a search from reading all of them.
+//! values as people write them (19:55 is `7:55 pm`, but stays in Chinese): the unified model learned from
+//! rows that are worded by the same rules. Its columns have their values as the table has them, which is
+//! how responses say them. Rows stay in memory. An index from terms to rows spares a search from reading all of them.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -27,6 +27,7 @@ mod words;
 
 pub(crate) use cells::named_among;
 pub use said::{said, said_of_all};
+pub(crate) use words::numerals;
 
 /// The names of a column that says what a row is about.
 const NAMES: [&str; 5] = ["name", "title", "product", "名称", "名字"];
@@ -48,9 +49,12 @@ impl Row {
     pub fn of(values: &Map<String, Value>) -> Self {
         let column = |(name, value): (&String, &Value)| {
             let value = match value {
-                // In Chinese 19:55 and 2019-03-02 are how people write them.
-                Value::String(text) if has_han(name) => text.trim().to_owned(),
-                Value::String(text) => surface(text.trim()),
+                Value::String(text) => match text.trim() {
+                    "True" | "true" | "TRUE" => "yes".to_owned(),
+                    "False" | "false" | "FALSE" => "no".to_owned(),
+                    text => text.to_owned(),
+                },
+                // The column of a price may hold 9.5 and 12.0.
                 Value::Number(number) => surface(&number.to_string()),
                 Value::Bool(holds) => (if *holds { "yes" } else { "no" }).to_owned(),
                 Value::Null | Value::Array(_) | Value::Object(_) => return None,
@@ -59,8 +63,12 @@ impl Row {
             (!name.is_empty() && !value.is_empty()).then_some(Column { name, value })
         };
         let columns: Vec<Column> = values.iter().filter_map(column).collect();
-        let pairs: Vec<String> =
-            columns.iter().map(|it| format!("{} = {}", it.name, it.value)).collect();
+        let pair = |Column { name, value }: &Column| match has_han(name) {
+            // In Chinese 19:55 and 2019-03-02 are how people write them.
+            true => format!("{name} = {value}"),
+            false => format!("{name} = {}", surface(value)),
+        };
+        let pairs: Vec<String> = columns.iter().map(pair).collect();
         Self { text: pairs.join(", "), columns }
     }
 
@@ -283,6 +291,13 @@ impl Table {
         let mut values = values.filter(|value| value.chars().count() > 2);
         values.any(|value| texts.iter().any(|text| text.contains(&value)))
     }
+}
+
+/// Whether a text certainly asks for rows that no table has, such as those under an amount.
+pub fn none_fits(tables: &Tables, text: &str) -> bool {
+    let mut tables = tables.values();
+    tables.clone().any(|table| operations::none_fits(text, &table.columns))
+        && tables.all(|table| table.asked(text).is_none())
 }
 
 /// Returns an id that a text names and that has the form of a table's ids, but is no row's.

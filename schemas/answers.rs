@@ -62,6 +62,25 @@ pub struct DecisionAnswer {
     /// The numbers of the evidence that an answer rests on, the most important first.
     #[schemars(length(max = 8))]
     pub evidence: Vec<u32>,
+    /// Why it hands off.
+    #[serde(default)]
+    #[schemars(required)]
+    pub reason: HandOffCall,
+}
+
+/// What a language model may hand a conversation over for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum HandOffCall {
+    /// It does not hand off.
+    #[default]
+    None,
+    /// The customer asks for a person.
+    Asked,
+    /// The customer complains of repeated trouble, or is angry.
+    Complaint,
+    /// People may be in danger.
+    Safety,
 }
 
 /// Query production's answer (DCRAG eq 1, 2).

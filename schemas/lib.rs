@@ -51,8 +51,8 @@ pub mod turn;
 pub mod views;
 
 pub use answers::{
-    ConsistencyAnswer, DecisionAnswer, GateAnswer, PlanAnswer, QueriesAnswer, RelevanceAnswer,
-    RevisionAnswer, SelectionAnswer, TopicsAnswer,
+    ConsistencyAnswer, DecisionAnswer, GateAnswer, HandOffCall, PlanAnswer, QueriesAnswer,
+    RelevanceAnswer, RevisionAnswer, SelectionAnswer, TopicsAnswer,
 };
 pub use demand::{
     Demand, ExplicitQuery, ImplicitQuery, Queries, Revision, RevisionKind, Span, Thoughts, Topic,

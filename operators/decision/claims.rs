@@ -1,7 +1,12 @@
 //! Checks that a language model invents nothing: no number, address or name that is neither in the
-//! evidence nor in the dialogue.
+//! evidence nor in the dialogue. Numbers may be in digits or in words. Not seen are names at the beginning
+//! of a sentence, and Chinese ones, which no capital tells from other words.
+
+use std::collections::BTreeSet;
 
 use unicode_segmentation::UnicodeSegmentation;
+
+use crate::tables::numerals;
 
 /// Numbers in words, from 0.
 const WORDS: [&str; 21] = [
@@ -33,21 +38,25 @@ const WORDS: [&str; 21] = [
 pub(super) fn unfounded<'r>(reply: &'r str, known: &[&str]) -> Option<&'r str> {
     let known: Vec<String> = known.iter().map(|text| text.to_lowercase()).collect();
     let has = |claim: &str| known.iter().any(|text| holds(text, &claim.to_lowercase()));
-    let address = |it: &&str| it.contains("://") || it.contains('@') || it.starts_with("www.");
+    let address = |it: &&str| it.contains("://") || it.contains('@') || is_host(it);
     let edges = |it: char| !it.is_alphanumeric() && it != '/';
     let mut addresses = reply.split_whitespace().filter(address).map(|it| it.trim_matches(edges));
     if let Some(address) = addresses.find(|it| !has(it)) {
         return Some(address);
     }
+    let numbers: BTreeSet<String> = known.iter().flat_map(|text| numbers(text)).collect();
+    // "One of us" and 万一 count nothing.
+    let counts = |number: &str| !["one", "一", "万一", "千万"].contains(&&*number.to_lowercase());
+    let is_unknown = |number: &&str| counts(number) && !numbers.contains(&value_of(number));
+    if let Some(number) = numbers_of(reply).into_iter().find(is_unknown) {
+        return Some(number);
+    }
     for sentence in reply.unicode_sentences() {
         for (at, word) in sentence.unicode_words().enumerate() {
-            let is_number = word.starts_with(|first: char| first.is_ascii_digit());
             // The first word of a sentence has a capital in any case, and so has "I".
             let is_name = at > 0 && word.len() > 1 && word.starts_with(char::is_uppercase);
             let is_own = ["I'm", "I've", "I'll", "I'd"].contains(&word);
-            if (is_number && !has(word) && !has_in_words(word, &has))
-                || (is_name && !is_own && !has(word))
-            {
+            if is_name && !is_own && !has(word) {
                 return Some(word);
             }
         }
@@ -55,10 +64,56 @@ pub(super) fn unfounded<'r>(reply: &'r str, known: &[&str]) -> Option<&'r str> {
     None
 }
 
-/// Whether the known texts have a small number in words.
-fn has_in_words(number: &str, has: &impl Fn(&str) -> bool) -> bool {
-    let word = number.parse().ok().and_then(|it: usize| WORDS.get(it));
-    word.is_some_and(|word| has(word))
+/// Whether a word is the name of a host, with or without a path: `returns.example.com/why`.
+fn is_host(word: &str) -> bool {
+    let host =
+        word.split('/').next().unwrap_or_default().trim_matches(|it: char| !it.is_alphanumeric());
+    let is_label =
+        |it: &str| it.chars().all(|letter| letter.is_ascii_alphanumeric() || letter == '-');
+    let last = host.rsplit_once('.').map(|(_, last)| last);
+    host.split('.').all(|label| !label.is_empty() && is_label(label))
+        && last
+            .is_some_and(|it| it.len() > 1 && it.bytes().all(|letter| letter.is_ascii_lowercase()))
+}
+
+/// Returns the values of all numbers of a text.
+fn numbers(text: &str) -> Vec<String> {
+    numbers_of(text).into_iter().map(value_of).collect()
+}
+
+/// Returns the numbers of a text: in digits with what parts them (`49.50`, `18:30`), in words, and in
+/// Chinese numerals.
+fn numbers_of(text: &str) -> Vec<&str> {
+    let mut found = Vec::new();
+    let mut begin = 0;
+    while let Some(at) = text[begin..].find(|it: char| it.is_ascii_digit()).map(|at| begin + at) {
+        let parts = |it: char| matches!(it, '.' | ',' | ':');
+        let rest = &text[at..];
+        let end = rest.find(|it: char| !it.is_ascii_digit() && !parts(it)).unwrap_or(rest.len());
+        found.push(rest[..end].trim_end_matches(parts));
+        begin = at + end;
+    }
+    found.extend(text.unicode_words().filter(|word| place_in_words(word).is_some()));
+    for (place, _) in numerals(text) {
+        let (numeral, behind) = (&text[place.clone()], &text[place.end..]);
+        // 十分抱歉 is very sorry, and counts nothing.
+        let is_very = numeral == "十" && behind.starts_with('分') && !behind.starts_with("分钟");
+        if !is_very {
+            found.push(numeral);
+        }
+    }
+    found
+}
+
+/// Returns the value of a number in words as digits; another one as it is.
+fn value_of(number: &str) -> String {
+    let in_words = place_in_words(number).map(|it| it as u64);
+    let numeral = || numerals(number).first().map(|(_, value)| *value);
+    in_words.or_else(numeral).map_or_else(|| number.to_owned(), |it| it.to_string())
+}
+
+fn place_in_words(word: &str) -> Option<usize> {
+    WORDS.iter().position(|known| word.eq_ignore_ascii_case(known))
 }
 
 /// Whether a text contains a claim, and not only as a part of a longer number or word.
@@ -88,10 +143,21 @@ mod tests {
             ("See https://example.org/returns.", Some("https://example.org/returns")),
             ("Write to help@example.org", Some("help@example.org")),
             ("Sure! Fourteen days it is.", None),
+            ("It was 50 EUR.", Some("50")),
+            ("It was £49.", Some("49")),
+            ("You have three days.", Some("three")),
+            ("One of us helps you.", None),
+            ("It takes 1 day.", Some("1")),
+            ("See returns.example.com for more.", Some("returns.example.com")),
         ] {
             assert_eq!(unfounded(reply, &known), claim, "{reply}");
         }
         assert_eq!(unfounded("一共15天。", &["14天"]), Some("15"));
         assert_eq!(unfounded("一共14天。", &["14天"]), None);
+        assert_eq!(unfounded("一共十四天。", &["14天"]), None);
+        assert_eq!(unfounded("十分抱歉，一定帮您看看。", &["14天"]), None);
+        assert_eq!(unfounded("三天就到。", &["14天"]), Some("三"));
+        assert_eq!(unfounded("Until 18:30.", &["18 of 30 shops"]), Some("18:30"));
+        assert_eq!(unfounded("Until 18:30.", &["Open until 18:30, daily."]), None);
     }
 }

@@ -1,6 +1,8 @@
 //! The decision by a language model: what the response does, its words and what they rest on, in one call.
 
-use turnstream_schemas::{Action, DecisionAnswer, Evidence, Fault, FaultKind, HandOffReason};
+use turnstream_schemas::{
+    Action, DecisionAnswer, Evidence, Fault, FaultKind, HandOffCall, HandOffReason,
+};
 
 use super::claims::unfounded;
 use super::{DecidedResponse, ResponseDecision, STAGE, is_text};
@@ -31,10 +33,18 @@ impl Prompted for ResponseDecision {
         turn: &TurnInFlight,
         said: Answered<DecisionAnswer>,
     ) -> Result<DecidedResponse, Fault> {
-        let DecisionAnswer { action, reply, evidence } = said.answer;
+        let DecisionAnswer { action, reply, evidence, reason } = said.answer;
         match action {
             Action::Decline => return Ok(self.decline(turn)),
-            Action::HandOff => return Ok(self.hand_over(turn, HandOffReason::Asked)),
+            Action::HandOff => {
+                let reason = match reason {
+                    HandOffCall::Safety => HandOffReason::Safety,
+                    HandOffCall::Complaint => HandOffReason::Complaint,
+                    HandOffCall::Asked | HandOffCall::None => HandOffReason::Asked,
+                };
+                let handed_over = self.handed_over_for(turn, reason);
+                return Ok(handed_over.unwrap_or_else(|| self.decline(turn)));
+            }
             Action::Answer | Action::Ask | Action::Social => {}
         }
         let unfit = |reason: String| Err(Fault::new(STAGE, FaultKind::Unfit, reason));

@@ -1,8 +1,11 @@
 //! Decides by the reader: what it is asked about a turn, and what the response does by its readings.
 
+use std::collections::BTreeSet;
+
 use turnstream_knowledge::phrasings::NearestPhrasings;
+use turnstream_knowledge::terms::terms;
 use turnstream_ports::model::reader::{Question, ReadRequest, Reading};
-use turnstream_schemas::{Action, Evidence, Score};
+use turnstream_schemas::{Action, Column, Evidence, Score, TableRow};
 
 use super::choice::{self, Choice, NamedRow, OfTable};
 use super::told::untold;
@@ -115,6 +118,11 @@ impl ResponseDecision {
         let is_silent = |of: &NamedRow| choice.as_ref().is_some_and(|it| it.place == of.place);
         let answers = answers && !named.as_ref().is_some_and(is_silent);
         let is_taught = choice.as_ref().is_some_and(|it| it.is_taught);
+        let of_row = choice.as_ref().and_then(|it| turn.evidence[it.place].row.as_ref());
+        if !is_taught && answers && of_row.is_some_and(|row| names_nothing_of(turn, row)) {
+            let said = Some(self.texts(turn).which.clone());
+            return DecidedResponse::of(ActionDecision { said, ..ActionDecision::to(Action::Ask) });
+        }
         // A section that answers the utterance as a whole probably answers all of its questions.
         if let Some((verdict, is_whole)) = self.of_parts(turn, parts)
             && (is_whole || !answers)
@@ -320,6 +328,16 @@ impl Part {
     fn of(utterance: &str, before: Option<&str>, is_read: fn(&Evidence) -> bool) -> Self {
         Self { utterance: utterance.to_owned(), before: before.map(str::to_owned), is_read }
     }
+}
+
+/// Whether the first turn of a conversation refers to something and names nothing of a row: "how much is
+/// it?" asks for whatever row reads best.
+fn names_nothing_of(turn: &TurnInFlight, row: &TableRow) -> bool {
+    let query = turn.context.query();
+    let is_first = turn.context.dialogue.len() == 1;
+    let spoken: BTreeSet<String> = terms(query).into_iter().collect();
+    let is_spoken = |column: &Column| terms(&column.value).iter().any(|it| spoken.contains(it));
+    is_first && turn.context.lexicon().refers_back(query) && !row.columns.iter().any(is_spoken)
 }
 
 fn is_named(evidence: &Evidence) -> bool {

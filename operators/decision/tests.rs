@@ -193,12 +193,15 @@ fn the_row_that_a_turn_names_answers_by_its_cells_and_the_names_of_its_columns()
 }
 
 #[test]
-fn an_id_that_no_row_has_is_named() {
+fn what_no_row_has_is_declined_in_words() {
     let graph = graph("sea HasA fish 1");
-    let evidence = vec![row("Oslo lamp", "£49")];
-    let turn = TurnInFlight { evidence, ..scene(&["u: what does t9 cost?"], &graph) };
-    let (values, faults) = run_dataflow(vec![turn], move |turns| {
-        let row = serde_json::json!({"id": "T1", "name": "Oslo lamp"});
+    let asked = |line: &str| {
+        let evidence = vec![row("Oslo lamp", "£49")];
+        TurnInFlight { evidence, ..scene(&[line], &graph) }
+    };
+    let turns = vec![asked("u: what does t9 cost?"), asked("u: which are under £20?")];
+    let (values, faults) = run_dataflow(turns, move |turns| {
+        let row = serde_json::json!({"id": "T1", "name": "Oslo lamp", "price": "£49"});
         let table = Table::new(vec![Row::of(row.as_object().expect("an object"))]);
         let tables = Arc::new(Tables::from([("goods".into(), Arc::new(table))]));
         let context = StageContext { tables, ..stage_context(&graph) };
@@ -207,6 +210,8 @@ fn an_id_that_no_row_has_is_named() {
     assert!(faults.is_empty());
     let said = "I am sorry, I cannot find T9. Could you check it?";
     assert_eq!(of(&values[0]), (Action::Decline, None, said));
+    let said = "I am sorry, we have none like that.";
+    assert_eq!(of(&values[1]), (Action::Decline, None, said));
 }
 
 #[test]
@@ -249,8 +254,13 @@ fn rows_that_answer_what_is_asked_of_several_are_said() {
 fn a_row_is_said_by_its_name_and_the_user_chooses_between_two_alike() {
     let cells: &[f32] = &[-5.0, -5.0, 2.0];
     let rows = || vec![row("Oslo lamp", "£49"), row("Oslo desk", "£80")];
-    let turn = decided(&["u: how much?"], rows(), reading(&[cells, &[-5.0, -5.0, 0.0]], 0.9));
+    let read = || reading(&[cells, &[-5.0, -5.0, 0.0]], 0.9);
+    let turn = decided(&["u: how much for the lamp?"], rows(), read());
     assert_eq!(of(&turn), (Action::Answer, None, "For Oslo lamp: price is £49."));
+    let turn = decided(&["u: hello", "s: Hello.", "u: how much is it?"], rows(), read());
+    assert_eq!(of(&turn).0, Action::Answer, "it may be what was spoken of");
+    let turn = decided(&["u: how much is it?"], rows(), read());
+    assert_eq!(of(&turn), (Action::Ask, None, "Which one do you mean?"));
     let alike = |price| reading(&[&[-5.0, -5.0, price], &[-5.0, -5.0, price - 0.5]], 0.3);
     let turn = decided(&["u: how much?"], rows(), alike(2.0));
     assert_eq!(of(&turn), (Action::Ask, None, "Do you mean Oslo lamp or Oslo desk?"));
@@ -426,6 +436,10 @@ fn a_language_model_decides_and_words_in_one_call() {
     let declined = r#"{"action": "decline", "reply": "", "evidence": []}"#;
     let (turn, _) = prompted_with(vec![declined], &["u: who are you?"]);
     assert_eq!(of(&turn), (Action::Decline, None, &*DecisionTexts::default().en.decline));
+    let danger = r#"{"action": "hand_off", "reply": "", "evidence": [], "reason": "safety"}"#;
+    let (turn, _) = prompted_with(vec![danger], &["u: lately nothing feels worth it"]);
+    let careful = &*DecisionTexts::default().en.safety;
+    assert_eq!(of(&turn), (Action::HandOff, Some(HandOffReason::Safety), careful));
     // A user who asks for a person in plain words is not kept waiting for a model.
     let (turn, asked) = prompted_with(vec![good], &["u: a real person, please"]);
     assert_eq!((of(&turn).0, asked), (Action::HandOff, 0));
@@ -444,7 +458,7 @@ fn what_a_language_model_makes_up_is_not_said() {
         assert_eq!((of(&turn).2, asked), ("You have 14 days.", 2), "{bad}");
         let (turn, _) = prompted_with(vec![bad], &["u: too small?"]);
         assert_eq!(turn.progress.without(), [Stage::Decision], "{bad}");
-        assert!(turn.decision.as_ref().is_none_or(|it| it.said.is_none()), "rules decide: {bad}");
+        assert_eq!(of(&turn).0, Action::Decline, "words alone do not answer either: {bad}");
     }
 }
 

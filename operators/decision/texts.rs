@@ -44,6 +44,10 @@ pub struct TextsOfLanguage {
     pub decline: String,
     /// Declines because the table has no row with the id that the user names; `{row}` stands for it.
     pub no_row: String,
+    /// Declines because no row of a table is as the user asks.
+    pub none_fits: String,
+    /// Asks which row is meant, where the first turn of a conversation names none.
+    pub which: String,
     /// Says, after the answer to a part of the turn, that nothing answers the other part.
     pub rest: String,
     /// Asks which of two is meant; `{choices}` stands for their names.
@@ -65,6 +69,8 @@ impl Default for DecisionTexts {
         let texts = |[
             decline,
             no_row,
+            none_fits,
+            which,
             rest,
             ask,
             or,
@@ -72,10 +78,12 @@ impl Default for DecisionTexts {
             complaint,
             safety,
             nothing_found,
-        ]: [&str; 9]| {
+        ]: [&str; 11]| {
             TextsOfLanguage {
                 decline: decline.to_owned(),
                 no_row: no_row.to_owned(),
+                none_fits: none_fits.to_owned(),
+                which: which.to_owned(),
                 rest: rest.to_owned(),
                 ask: ask.to_owned(),
                 or: or.to_owned(),
@@ -89,6 +97,8 @@ impl Default for DecisionTexts {
             en: texts([
                 "I am sorry, I do not know the answer to that. Is there anything else I can help with?",
                 "I am sorry, I cannot find {row}. Could you check it?",
+                "I am sorry, we have none like that.",
+                "Which one do you mean?",
                 "I am sorry, I do not know the answer to the rest of your question.",
                 "Do you mean {choices}?",
                 " or ",
@@ -101,6 +111,8 @@ impl Default for DecisionTexts {
             zh: texts([
                 "抱歉，这个问题我回答不了。还有别的可以帮您吗？",
                 "抱歉，我没有找到{row}。请您再核对一下？",
+                "抱歉，没有符合这个条件的。",
+                "您指的是哪一个？",
                 "抱歉，您问的其他部分我回答不了。",
                 "您是指{choices}吗？",
                 "还是",
@@ -123,8 +135,8 @@ impl DecisionTexts {
     /// Returns the texts of responses that neither answer nor ask anything.
     pub fn of_empty_responses(&self) -> BTreeSet<String> {
         let texts = |of: &TextsOfLanguage| {
-            [&of.decline, &of.hand_off, &of.complaint, &of.safety, &of.nothing_found]
-                .map(String::clone)
+            let TextsOfLanguage { decline, hand_off, complaint, safety, nothing_found, .. } = of;
+            [decline, &of.none_fits, hand_off, complaint, safety, nothing_found].map(String::clone)
         };
         [texts(&self.en), texts(&self.zh)].into_iter().flatten().collect()
     }

@@ -8,6 +8,7 @@ use turnstream_knowledge::terms::terms;
 use turnstream_ports::script::has_han;
 
 use super::codes::is_code;
+use super::said::UNITS;
 use super::{Row, subject};
 
 /// The most words of a kind; values of more words are texts.
@@ -113,6 +114,8 @@ fn typed(name: &str, rows: &[Row]) -> TypedColumn {
         ColumnValues::Flags(values.iter().map(|value| flag(value.as_ref()?)).collect())
     } else if given().all(|value| amount(value).is_some()) {
         ColumnValues::Numbers(values.iter().map(|value| amount(value.as_ref()?)).collect())
+    } else if let Some(numbers) = measured(&values) {
+        ColumnValues::Numbers(numbers)
     } else {
         let mut kinds: Vec<(BTreeSet<String>, Vec<usize>)> = Vec::new();
         let mut places: FxHashMap<BTreeSet<String>, usize> = FxHashMap::default();
@@ -141,6 +144,27 @@ fn typed(name: &str, rows: &[Row]) -> TypedColumn {
         *word = rest.to_owned();
     }
     TypedColumn { name: name.to_owned(), words, values }
+}
+
+/// Returns the numbers of values that are amounts of one unit, such as `1.2 kg`.
+fn measured(values: &[Option<String>]) -> Option<Vec<Option<f64>>> {
+    let mut unit: Option<String> = None;
+    let mut number = |value: &String| {
+        let lower = value.trim().to_lowercase();
+        let is_number = |it: char| it.is_ascii_digit() || matches!(it, '.' | ',');
+        let digits = lower.trim_matches(|it: char| !it.is_ascii_digit());
+        let (before, behind) = lower.split_once(digits).filter(|_| !digits.is_empty())?;
+        let of_value = [before.trim(), behind.trim()].concat();
+        let is_unit = UNITS.iter().any(|(word, said)| *word == of_value || said.trim() == of_value);
+        let is_known = is_unit || has_han(&of_value) && of_value.chars().count() <= 2;
+        let is_one = *unit.get_or_insert_with(|| of_value.clone()) == of_value;
+        (digits.chars().all(is_number) && is_known && is_one).then(|| amount(digits))?
+    };
+    let numbers: Vec<Option<f64>> =
+        values.iter().map(|value| value.as_ref().map(&mut number).unwrap_or_default()).collect();
+    let are_all =
+        values.iter().zip(&numbers).all(|(value, number)| value.is_some() == number.is_some());
+    (are_all && numbers.iter().any(Option::is_some)).then_some(numbers)
 }
 
 /// Returns the words of a text in lower case, amounts among them.
@@ -176,6 +200,22 @@ pub(super) fn amount(word: &str) -> Option<f64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn amounts_of_one_unit_are_numbers() {
+        let of = |values: &[&str]| {
+            let values: Vec<_> = values.iter().map(|it| Some((*it).to_owned())).collect();
+            measured(&values).map(|it| it.into_iter().flatten().collect::<Vec<_>>())
+        };
+        assert_eq!(of(&["1.2 kg", "0.8kg", "1,200 kg"]), Some(vec![1.2, 0.8, 1200.0]));
+        assert_eq!(of(&["EUR 49", "49.50 EUR"]), Some(vec![49.0, 49.5]));
+        assert_eq!(of(&["12元", "9 元"]), Some(vec![12.0, 9.0]));
+        for mixed in
+            [&["1.2 kg", "800 g"][..], &["2 to 3 days", "4 days"], &["T-1", "T-2"], &["kg"]]
+        {
+            assert_eq!(of(mixed), None, "{mixed:?}");
+        }
+    }
 
     #[test]
     fn amounts_are_read_as_people_write_them() {

@@ -48,6 +48,17 @@ struct Asked<'t> {
 /// Finds the row operation of an utterance, with the rows that answer, the best first. Returns
 /// `None` if the utterance asks for none, or not certainly for one.
 pub(super) fn asked(utterance: &str, table: &Columns) -> Option<(Vec<usize>, RowsAsked)> {
+    let found = found(utterance, table)?;
+    let is_few = !found.0.is_empty() && found.0.len() <= MOST_ROWS;
+    is_few.then_some(found)
+}
+
+/// Whether an utterance certainly asks for rows of which there are none, such as those under an amount.
+pub(super) fn none_fits(utterance: &str, table: &Columns) -> bool {
+    found(utterance, table).is_some_and(|(rows, _)| rows.is_empty())
+}
+
+fn found(utterance: &str, table: &Columns) -> Option<(Vec<usize>, RowsAsked)> {
     let (known, words) = if is_chinese(utterance) {
         (&*CHINESE_WORDS, chinese_words(utterance, &table.chinese))
     } else {
@@ -63,8 +74,7 @@ pub(super) fn asked(utterance: &str, table: &Columns) -> Option<(Vec<usize>, Row
     let rows = (0..table.rows).collect();
     let mut asked = Asked { table, known, words, stems, explained, rows, is_chosen: false };
     let (rows, operation, column) = asked.operation()?;
-    let is_few = !rows.is_empty() && rows.len() <= MOST_ROWS;
-    is_few.then_some((rows, RowsAsked { operation, column, rest: None }))
+    Some((rows, RowsAsked { operation, column, rest: None }))
 }
 
 /// Whether a part of an utterance in English tells something that chooses no rows: it asks nothing and

@@ -1,6 +1,7 @@
 //! The words of questions to tables: of row operations, and of the columns that questions are about.
 //! Those that ask for a column in Chinese are in [`cells`](super::cells).
 
+use std::ops::Range;
 use std::sync::LazyLock;
 
 use rustc_hash::{FxHashMap, FxHashSet};
@@ -147,6 +148,19 @@ pub(super) fn chinese_words(text: &str, of_table: &FxHashSet<String>) -> Vec<Str
             found.push(word);
         }
         at += length;
+    }
+    found
+}
+
+/// Returns the places of the runs of Chinese numerals of a text, with their values.
+pub(crate) fn numerals(text: &str) -> Vec<(Range<usize>, u64)> {
+    let mut found = Vec::new();
+    let mut begin = 0;
+    while let Some(at) = text[begin..].find(is_numeral).map(|at| begin + at) {
+        let rest = &text[at..];
+        let end = at + rest.find(|it| !is_numeral(it)).unwrap_or(rest.len());
+        found.push((at..end, number(&text[at..end].chars().collect::<Vec<_>>())));
+        begin = end;
     }
     found
 }

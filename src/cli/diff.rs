@@ -18,7 +18,7 @@ use turnstream_schemas::{Action, FingerprintPart, Response, Stage};
 
 use crate::logged::{LoggedPart, ServiceLog};
 use crate::responses::each_response;
-use crate::utterances::utterances;
+use crate::utterances::{Utterance, utterances};
 
 pub(crate) mod comparison;
 mod limit;
@@ -221,7 +221,7 @@ impl ReplayDiffArgs {
 
 fn compare(
     args: &ReplayDiffArgs,
-    users: &HashMap<String, String>,
+    users: &HashMap<String, Utterance>,
 ) -> anyhow::Result<(DiffReport, Vec<ChangedTurn>)> {
     // A turn that came twice was answered once, so each name occurs once in a file.
     let mut before: HashMap<String, ComparedResponse> = HashMap::new();
@@ -265,7 +265,7 @@ fn compare(
         if let Some(tenant) = b.tenant {
             *tenants.entry(tenant).or_insert(0) += 1;
         }
-        let user = users.get(&turn).cloned();
+        let user = users.get(&turn).map(|said| said.text.clone());
         changed.push(ChangedTurn { turn, stage, user, a: a.said, b: b.said });
     })?;
     report.only_a = before.len() as u64;

@@ -43,7 +43,8 @@ pub struct NewArgs {
 /// # Errors
 /// The folder is not empty, or cannot be written to.
 pub fn execute(args: &NewArgs, out: &mut dyn Write) -> anyhow::Result<()> {
-    let dir = &args.dir;
+    // The configuration names its files by whole paths, so that it works from any folder.
+    let dir = &std::path::absolute(&args.dir)?;
     if dir.read_dir().is_ok_and(|mut inside| inside.next().is_some()) {
         let message = format!("{} is not empty", dir.display());
         return Err(Usage::new(message, "name a new or empty folder").into());

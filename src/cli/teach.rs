@@ -20,7 +20,7 @@ use turnstream_schemas::{Action, Evidence, HandOffReason, Response};
 use turnstream_sources::phrasings::{PhrasingLine, phrasings, slug};
 
 use crate::responses::each_response;
-use crate::utterances::utterances;
+use crate::utterances::{Utterance, utterances};
 
 mod put;
 mod suggest;
@@ -51,8 +51,8 @@ pub struct TeachArgs {
 
 #[derive(Debug, Subcommand)]
 enum TeachCommand {
-    /// List the turns that were declined, asked back or handed over because nothing was found:
-    /// similar ones together, the most frequent first, with the nearest sections and rows.
+    /// List the turns that were declined, asked back or handed over, but for danger: similar ones
+    /// together, the most frequent first, with the nearest sections and rows, and what an agent replied.
     List(TeachListArgs),
     /// Suggest phrasings: where an agent's reply repeats a section, the customer's turn before it asks for that section.
     Suggest(TeachSuggestArgs),
@@ -157,6 +157,8 @@ struct Unanswered {
     turn: String,
     text: String,
     action: Action,
+    /// What the log replies to the turn.
+    reply: Option<String>,
     /// The nearest evidence: relevance and place.
     nearest: Vec<(f64, String)>,
 }
@@ -175,13 +177,15 @@ struct TurnOfCluster {
     turn: String,
     text: String,
     action: Action,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    reply: Option<String>,
 }
 
-/// Whether the response left the turn unanswered for want of knowledge.
+/// Whether the response left the turn to others or to nobody. Danger is not for phrasings to answer.
 fn is_unanswered(response: &Response) -> bool {
     match response.action {
         Some(Action::Decline | Action::Ask) => true,
-        Some(Action::HandOff) => response.hand_off == Some(HandOffReason::NothingFound),
+        Some(Action::HandOff) => response.hand_off != Some(HandOffReason::Safety),
         _ => false,
     }
 }
@@ -202,11 +206,12 @@ fn unanswered(args: &TeachListArgs) -> anyhow::Result<(usize, Vec<Unanswered>)> 
     each_response(&args.responses, |_, response| {
         responses += 1;
         let turn = format!("{}/{}", response.conversation_id, response.turn_id);
-        let (Some(action), Some(text)) = (response.action, utterances.get(&turn)) else { return };
+        let (Some(action), Some(said)) = (response.action, utterances.get(&turn)) else { return };
         if is_unanswered(&response) {
             let near =
                 response.evidence.iter().filter_map(|it| Some((it.relevance.get(), place(it)?)));
-            found.push(Unanswered { turn, text: text.clone(), action, nearest: near.collect() });
+            let Utterance { text, reply } = said.clone();
+            found.push(Unanswered { turn, text, action, reply, nearest: near.collect() });
         }
     })?;
     Ok((responses, found))
@@ -242,8 +247,9 @@ fn clustered(turns: &[Unanswered], encoder: &dyn Encoder) -> anyhow::Result<Vec<
         let mut nearest: Vec<(&str, f64)> = nearest.into_iter().collect();
         nearest.sort_by(|a, b| b.1.total_cmp(&a.1).then(a.0.cmp(b.0)));
         let turn = |at: &usize| {
-            let Unanswered { turn, text, action, .. } = &turns[*at];
-            TurnOfCluster { turn: turn.clone(), text: text.clone(), action: *action }
+            let Unanswered { turn, text, action, reply, .. } = &turns[*at];
+            let (turn, text, reply) = (turn.clone(), text.clone(), reply.clone());
+            TurnOfCluster { turn, text, action: *action, reply }
         };
         Cluster {
             count: of.len(),
@@ -267,6 +273,9 @@ fn list(args: &TeachListArgs, out: &mut dyn Write) -> anyhow::Result<()> {
         writeln!(out, "{count} × {}", turns[0].text)?;
         for turn in turns.iter().take(SHOWN) {
             writeln!(out, "    {}  {}  “{}”", turn.turn, turn.action.name(), turn.text)?;
+            if let Some(reply) = &turn.reply {
+                writeln!(out, "        an agent: “{reply}”")?;
+            }
         }
         if turns.len() > SHOWN {
             writeln!(out, "    and {} more", turns.len() - SHOWN)?;
@@ -292,7 +301,7 @@ fn list(args: &TeachListArgs, out: &mut dyn Write) -> anyhow::Result<()> {
 
 fn set(args: &TeachSetArgs, out: &mut dyn Write) -> anyhow::Result<()> {
     let utterances = utterances(&args.log.log, args.log.format)?;
-    let text = utterances.get(&args.turn).ok_or_else(|| {
+    let Utterance { text, .. } = utterances.get(&args.turn).ok_or_else(|| {
         let remedy = "turns are named by the conversation's id, a slash and the turn's id";
         Usage::new(format!("{} has no turn {}", args.log.log.display(), args.turn), remedy)
     })?;

@@ -5,18 +5,27 @@ use std::path::Path;
 
 use turnstream_console::InputRefused;
 use turnstream_formats::{Format, LoggedItem};
-use turnstream_schemas::{InputId, Turn};
+use turnstream_schemas::{ConversationId, InputId, Speaker, Turn};
 
-/// The words of each turn of a log, by `CONVERSATION/TURN`.
+/// What a user said.
+#[derive(Clone)]
+pub(crate) struct Utterance {
+    pub(crate) text: String,
+    /// What the log has the company reply before the user speaks again, as an agent did.
+    pub(crate) reply: Option<String>,
+}
+
+/// The utterances of a log, by `CONVERSATION/TURN`.
 ///
 /// # Errors
 /// The log cannot be read.
-pub(crate) fn utterances(log: &Path, format: Format) -> anyhow::Result<HashMap<String, String>> {
+pub(crate) fn utterances(log: &Path, format: Format) -> anyhow::Result<HashMap<String, Utterance>> {
     let refused = |error: turnstream_formats::FormatError| {
         InputRefused::new(error.to_string(), "").caused_by(error)
     };
     let items = turnstream_formats::open(format, log).map_err(refused)?;
-    let mut found = HashMap::new();
+    let mut found: HashMap<String, Utterance> = HashMap::new();
+    let mut latest: HashMap<ConversationId, String> = HashMap::new();
     for (item, offset) in items.zip(0..) {
         let turn = match item.map_err(refused)? {
             LoggedItem::Turn(logged) => Some(logged.turn),
@@ -27,7 +36,17 @@ pub(crate) fn utterances(log: &Path, format: Format) -> anyhow::Result<HashMap<S
         // A turn without an id is named by its coordinates.
         let place = || InputId { topic: String::new(), partition: 0, offset }.turn_id();
         let id = turn.turn_id.unwrap_or_else(place);
-        found.insert(format!("{}/{id}", turn.conversation_id), turn.text);
+        let place = format!("{}/{id}", turn.conversation_id);
+        if turn.speaker == Speaker::System {
+            let asked =
+                latest.remove(&turn.conversation_id).and_then(|asked| found.get_mut(&asked));
+            if let Some(asked) = asked {
+                asked.reply = Some(turn.text.clone());
+            }
+        } else {
+            latest.insert(turn.conversation_id.clone(), place.clone());
+        }
+        found.insert(place, Utterance { text: turn.text, reply: None });
     }
     Ok(found)
 }

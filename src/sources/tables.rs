@@ -1,4 +1,5 @@
-//! Reads the rows of sources of kind `table`, one JSON object a line, when the process starts.
+//! Reads the rows of sources of kind `table` when the process starts: one JSON object a line, or a CSV
+//! file.
 
 use std::fs::File;
 use std::io::{BufRead, BufReader};
@@ -20,7 +21,10 @@ pub enum TableError {
         source: std::io::Error,
     },
     /// A line is not a valid row.
-    #[error("{file}:{line}: {reason}; a row is a JSON object with values by column, on one line")]
+    #[error(
+        "{file}:{line}: {reason}; a row is a JSON object with values by column, on one line, or, in a \
+         .csv file, has as many fields as the first line names columns"
+    )]
     Row {
         /// The file.
         file: PathBuf,
@@ -45,6 +49,9 @@ pub fn rows<R>(
         let (name, file) = (name.to_owned(), file.to_owned());
         TableError::Read { name, file, source }
     };
+    if file.extension().is_some_and(|it| it.eq_ignore_ascii_case("csv")) {
+        return of_csv(File::open(file).map_err(unreadable)?, file, read);
+    }
     let lines = BufReader::new(File::open(file).map_err(unreadable)?).lines();
     let mut rows = Vec::new();
     for (at, line) in lines.enumerate() {
@@ -62,6 +69,39 @@ pub fn rows<R>(
         rows.push(read(&values).ok_or_else(nothing)?);
     }
     Ok(rows)
+}
+
+/// Reads a CSV file, whose values are texts as they stand there; an empty field is no value.
+fn of_csv<R>(
+    content: File,
+    file: &Path,
+    read: impl Fn(&Map<String, Value>) -> Option<R>,
+) -> Result<Vec<R>, TableError> {
+    let wrong = |line: u64, reason: String| {
+        let line = usize::try_from(line).unwrap_or_default();
+        TableError::Row { file: file.to_owned(), line, reason }
+    };
+    let broken = |error: csv::Error| {
+        wrong(error.position().map_or(1, csv::Position::line), error.to_string())
+    };
+    let mut content = csv::ReaderBuilder::new().trim(csv::Trim::All).from_reader(content);
+    let names: Vec<String> = content.headers().map_err(broken)?.iter().map(named).collect();
+    let mut rows = Vec::new();
+    for record in content.records() {
+        let record = record.map_err(broken)?;
+        let fields = names.iter().zip(&record).filter(|(_, value)| !value.is_empty());
+        let values: Map<String, Value> =
+            fields.map(|(name, value)| (name.clone(), Value::from(value))).collect();
+        let line = record.position().map_or(1, csv::Position::line);
+        let nothing = || wrong(line, "no column has a value".to_owned());
+        rows.push(read(&values).ok_or_else(nothing)?);
+    }
+    Ok(rows)
+}
+
+/// Returns the name of a column; the first one may follow the mark of a file in UTF-8.
+fn named(header: &str) -> String {
+    header.trim_start_matches('\u{feff}').trim().to_owned()
 }
 
 #[cfg(test)]

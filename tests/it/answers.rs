@@ -298,7 +298,8 @@ fn what_nothing_answered_is_listed_and_taught(log: &Path, responses: &Path, phra
     let of = |id: &str| clusters.iter().find(|it| it["turns"].to_string().contains(id));
     let coffee = of("q06.1").expect("what was declined is listed");
     assert!(coffee["nearest"][0].as_str().is_some_and(|it| it.contains(['#', ':'])), "{coffee}");
-    assert!(of("q03.1").is_none() && of("q08.1").is_none(), "answered, and handed over as asked");
+    assert!(of("q03.1").is_none(), "it was answered");
+    assert!(of("q08.1").is_some(), "an agent has to answer it");
     assert_eq!(counts["clusters"], clusters.len());
 
     let before = std::fs::read_to_string(phrasings).expect("phrasings");

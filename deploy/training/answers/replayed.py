@@ -63,9 +63,9 @@ def is_right(response: dict, turn: Turn, company: Company) -> bool:
 
 
 def sayings(column: str, value: str, language: str) -> list[str]:
-    """Returns how a cell's value can be said: in Chinese yes and no are said with the column (不含海鲜, 早餐：是)."""
+    """Returns how a cell's value can be said: 118.0 as 118, in Chinese yes and no with the column (不含海鲜, 早餐：是)."""
     if language != "zh" or value not in ("yes", "no"):
-        return [value]
+        return [value.removesuffix(".0")]
     if value == "yes":
         return [f"：{column}", f"，{column}", f"{column}：是"]
     return [f"不{column}", f"没{column}", f"{column}：否"]

@@ -296,7 +296,8 @@ impl ChineseNames {
             Some(named) => {
                 let (column, asked) = self.column(&text_tokens, &named, rows);
                 match column {
-                    None if asked.is_empty() => {
+                    // 比启程班能省多少 compares it with the row of before.
+                    None if asked.is_empty() && !text.contains('比') => {
                         let column = before.find_map(|(it, tokens)| {
                             let of_before = self.named(it, &tokens)?;
                             self.column(&tokens, &NamedRow { row: named.row, ..of_before }, rows).0

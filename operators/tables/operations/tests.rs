@@ -48,6 +48,21 @@ fn said_of(table: &Table, utterance: &str, lexicon: &Lexicon) -> Option<String> 
 }
 
 #[test]
+fn a_table_may_have_no_row_as_the_user_asks() {
+    let tables = |table: Table| crate::tables::Tables::from([("goods".into(), table.into())]);
+    let english = tables(table());
+    for (utterance, is_none) in [
+        ("which lamps are under 20 euros?", true),
+        ("how many are under 20 euros?", true),
+        ("which lamps are under 60 euros?", false),
+        ("which lamps with a plug are under 20 euros?", false),
+    ] {
+        assert_eq!(crate::tables::none_fits(&english, utterance), is_none, "{utterance}");
+    }
+    assert!(crate::tables::none_fits(&tables(chinese_table()), "五十块以内的有哪些"));
+}
+
+#[test]
 fn rows_are_chosen_and_counted_in_chinese() {
     for (utterance, answer) in [
         ("你们最便宜的是哪个？", "石板炉：价格是99元。"),

@@ -175,6 +175,14 @@ fn taught_now(config: &Config) -> anyhow::Result<BTreeMap<String, Taught>> {
     if !config.knowledge.live {
         return Ok(taught);
     }
+    if let Err(error) = follow(config, &mut taught) {
+        tracing::warn!("the topic of knowledge is left out, since it cannot be read: {error:#}");
+    }
+    Ok(taught)
+}
+
+/// Applies what the topic of knowledge teaches and withdraws.
+fn follow(config: &Config, taught: &mut BTreeMap<String, Taught>) -> anyhow::Result<()> {
     // A dry run makes no topic.
     let mut config = config.clone();
     config.log.kafka.create_topics = false;
@@ -190,7 +198,7 @@ fn taught_now(config: &Config) -> anyhow::Result<BTreeMap<String, Taught>> {
             };
         }
         if follower.has_caught_up() {
-            return Ok(taught);
+            return Ok(());
         }
     }
 }

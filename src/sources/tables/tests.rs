@@ -21,6 +21,26 @@ fn a_table_is_read_line_by_line() {
 }
 
 #[test]
+fn a_table_of_csv_has_its_columns_in_the_first_line() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = folder.path().join("goods.csv");
+    let read = |text: &str| {
+        std::fs::write(&file, text).expect("written");
+        rows("goods", &file, |values| Some(serde_json::to_string(values).expect("JSON")))
+    };
+    let text = "\u{feff}item,price,made of\n\"lamp, small\",4.50,\nchair, 12 ,wood\n";
+    assert_eq!(
+        read(text).expect("rows"),
+        [
+            r#"{"item":"lamp, small","price":"4.50"}"#,
+            r#"{"item":"chair","price":"12","made of":"wood"}"#,
+        ]
+    );
+    let error = read("item,price\nlamp,4\nchair\n").expect_err("too few").to_string();
+    assert!(error.contains("goods.csv:3: ") && error.contains("first line names"), "{error}");
+}
+
+#[test]
 fn what_is_no_row_is_told_with_its_line() {
     for (lines, says) in [
         ("{\"item\": \"lamp\"}\n[1]\n", "goods.jsonl:2: "),

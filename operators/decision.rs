@@ -225,6 +225,24 @@ impl ResponseDecision {
         }
     }
 
+    /// Adds the titles of the passages that an answer is made from, if the configuration wants that.
+    fn with_sources(
+        &self,
+        turn: &TurnInFlight,
+        decided: ActionDecision,
+        answers: &[usize],
+    ) -> ActionDecision {
+        let passages = answers.iter().filter_map(|at| turn.evidence[*at].document.as_ref());
+        let titles: BTreeSet<&str> = passages.map(|passage| &*passage.title).collect();
+        let titles: Vec<&str> = titles.into_iter().filter(|title| !title.is_empty()).collect();
+        let is_wanted = self.config.names_sources && !titles.is_empty();
+        let said = decided.said.clone().filter(|_| is_wanted && decided.action == Action::Answer);
+        let Some(said) = said else { return decided };
+        let space = if turn.context.lexicon().is_chinese() { "" } else { " " };
+        let said = [&*said, &*self.texts(turn).source(&titles)].join(space);
+        ActionDecision { said: Some(said), ..decided }
+    }
+
     /// Answers from facts of the graph, if there are any that may be said.
     fn by_facts(&self, turn: &TurnInFlight) -> Option<DecidedResponse> {
         let answers = match self.facts {
@@ -330,6 +348,7 @@ impl Decide for ResponseDecision {
         let is_given = !answered && decided.as_ref().is_some_and(|it| it.said.is_some());
         let speaks = decided.is_none() || self.facts == SpokenFacts::Selected;
         let speaks_answers = self.facts != SpokenFacts::None;
+        let decided = decided.map(|it| self.with_sources(turn, it, &answers));
         let pieces = answers.len();
         let chosen = |at: usize| answers.iter().position(|place| *place == at);
         let mut evidence: Vec<(usize, Evidence)> =

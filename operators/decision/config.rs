@@ -51,6 +51,8 @@ pub struct DecisionConfig {
     /// The most sentences of an answer; 1..=8.
     #[schemars(range(min = 1, max = 8))]
     pub max_sentences: u32,
+    /// Whether an answer ends with the titles of the passages that it is made from (`texts.*.source`).
+    pub names_sources: bool,
     /// The least cosine of a turn and a phrasing that leads to an action at which the response
     /// takes that action; 0..=1.
     #[schemars(range(min = 0.0, max = 1.0))]
@@ -96,6 +98,7 @@ impl Default for DecisionConfig {
             min_relevance: 0.25,
             max_read: 4,
             max_sentences: 3,
+            names_sources: false,
             min_taught_likeness: 0.85,
             hand_off: HandOffConfig::default(),
             texts: DecisionTexts::default(),

@@ -270,6 +270,20 @@ fn a_row_is_said_by_its_name_and_the_user_chooses_between_two_alike() {
     assert_eq!(of(&decided(&["u: who won?"], rows(), alike(-1.0))).0, Action::Decline);
 }
 
+#[test]
+fn an_answer_names_its_passage_where_that_is_wanted() {
+    let config = DecisionConfig { names_sources: true, ..DecisionConfig::default() };
+    let mut pages = pages();
+    pages[1].document.as_mut().expect("a passage").title = "Returns: How long".to_owned();
+    let given = |precision| reading(&[&[-2.0], &[3.0, -2.0, -2.0]], precision);
+    let said = |precision| {
+        let (turn, _) = decided_with(&config, &["u: too small?"], pages.clone(), given(precision));
+        of(&turn).2.to_owned()
+    };
+    assert_eq!(said(0.9), "You have 14 days. (From: Returns: How long.)");
+    assert_eq!(said(0.1), DecisionTexts::default().en.decline);
+}
+
 /// Decides about a turn that asks for the opening hours and about boots that are too small. The whole
 /// utterance and each question have an answer of this precision, and the first of them is read first.
 fn two_questions(of: [f32; 3]) -> (TurnInFlight, Vec<ReadRequest>) {

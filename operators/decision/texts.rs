@@ -16,6 +16,9 @@ const CHOICES: &str = "{choices}";
 /// The placeholder for an id that no row has.
 const ROW: &str = "{row}";
 
+/// The placeholder for the titles of passages.
+const TITLES: &str = "{titles}";
+
 /// The texts by language: `en` for English and every language without texts, `zh` for Chinese.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
@@ -50,6 +53,8 @@ pub struct TextsOfLanguage {
     pub which: String,
     /// Says, after the answer to a part of the turn, that nothing answers the other part.
     pub rest: String,
+    /// Ends an answer where `names_sources` is set; `{titles}` stands for the titles of the passages.
+    pub source: String,
     /// Asks which of two is meant; `{choices}` stands for their names.
     pub ask: String,
     /// Separates the two names.
@@ -72,19 +77,21 @@ impl Default for DecisionTexts {
             none_fits,
             which,
             rest,
+            source,
             ask,
             or,
             hand_off,
             complaint,
             safety,
             nothing_found,
-        ]: [&str; 11]| {
+        ]: [&str; 12]| {
             TextsOfLanguage {
                 decline: decline.to_owned(),
                 no_row: no_row.to_owned(),
                 none_fits: none_fits.to_owned(),
                 which: which.to_owned(),
                 rest: rest.to_owned(),
+                source: source.to_owned(),
                 ask: ask.to_owned(),
                 or: or.to_owned(),
                 hand_off: hand_off.to_owned(),
@@ -100,6 +107,7 @@ impl Default for DecisionTexts {
                 "I am sorry, we have none like that.",
                 "Which one do you mean?",
                 "I am sorry, I do not know the answer to the rest of your question.",
+                "(From: {titles}.)",
                 "Do you mean {choices}?",
                 " or ",
                 "Of course. I will pass you on to a colleague.",
@@ -114,6 +122,7 @@ impl Default for DecisionTexts {
                 "抱歉，没有符合这个条件的。",
                 "您指的是哪一个？",
                 "抱歉，您问的其他部分我回答不了。",
+                "（来源：{titles}）",
                 "您是指{choices}吗？",
                 "还是",
                 "好的，这就为您转接同事。",
@@ -146,6 +155,8 @@ impl DecisionTexts {
         for (key, text, placeholder, needs) in [
             ("texts.en.ask", &en.ask, CHOICES, "`{choices}` in the text"),
             ("texts.zh.ask", &zh.ask, CHOICES, "`{choices}` in the text"),
+            ("texts.en.source", &en.source, TITLES, "`{titles}` in the text"),
+            ("texts.zh.source", &zh.source, TITLES, "`{titles}` in the text"),
             ("texts.en.no_row", &en.no_row, ROW, "`{row}` in the text"),
             ("texts.zh.no_row", &zh.no_row, ROW, "`{row}` in the text"),
         ] {
@@ -176,6 +187,11 @@ impl TextsOfLanguage {
     /// Returns the text that declines because no row has this id.
     pub(super) fn no_row(&self, id: &str) -> String {
         self.no_row.replace(ROW, id)
+    }
+
+    /// Returns the text that names the passages of an answer.
+    pub(super) fn source(&self, titles: &[&str]) -> String {
+        self.source.replace(TITLES, &titles.join("; "))
     }
 
     /// Returns the question which of two is meant.

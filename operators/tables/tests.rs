@@ -52,6 +52,16 @@ fn canonical_values_are_rendered() {
     }
 }
 
+#[test]
+fn cells_keep_what_the_table_has() {
+    let row = row(
+        &json!({ "item": "Oslo", "since": "2026-03-02", "price": "4.50", "size": 12.0, "new": "true" }),
+    );
+    let values: Vec<&str> = row.columns.iter().map(|it| &*it.value).collect();
+    assert_eq!(values, ["Oslo", "2026-03-02", "4.50", "12", "yes"]);
+    assert_eq!(row.text, "item = Oslo, since = March 2nd, price = 4.5, size = 12, new = yes");
+}
+
 fn table() -> Table {
     let rows = [("Oslo lamp", "blue"), ("Oslo chair", "red"), ("Bergen lamp", "red")];
     let rows = rows.map(|(item, colour)| row(&json!({ "item": item, "colour": colour })));

@@ -50,3 +50,27 @@ pub(crate) fn utterances(log: &Path, format: Format) -> anyhow::Result<HashMap<S
     }
     Ok(found)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_reply_is_of_the_turn_before_it() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let log = folder.path().join("log.jsonl");
+        let lines = [
+            r#"{"conversation_id": "a", "turn_id": "1", "speaker": "user", "text": "hello"}"#,
+            r#"{"conversation_id": "a", "turn_id": "2", "speaker": "user", "text": "one more?"}"#,
+            r#"{"conversation_id": "b", "turn_id": "1", "speaker": "user", "text": "other"}"#,
+            r#"{"conversation_id": "a", "turn_id": "3", "speaker": "system", "text": "Ann: yes."}"#,
+            r#"{"conversation_id": "a", "turn_id": "4", "speaker": "system", "text": "Bye."}"#,
+        ];
+        std::fs::write(&log, lines.join("\n")).expect("written");
+        let said = utterances(&log, Format::default()).expect("a log");
+        assert_eq!(said["a/2"].reply.as_deref(), Some("Ann: yes."));
+        for unanswered in ["a/1", "b/1"] {
+            assert!(said[unanswered].reply.is_none(), "{unanswered}");
+        }
+    }
+}

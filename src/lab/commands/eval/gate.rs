@@ -164,7 +164,7 @@ pub(super) fn execute(args: &EvalGateArgs, out: &mut dyn Write) -> anyhow::Resul
         Some(split) => Some((split, read(args, split)?)),
         None => None,
     };
-    let (gates, trained_on) = gates(args, &config, &classes)?;
+    let OfClasses { gates, trained_on } = gates(args, &config, &classes)?;
     let is_chosen = args.threshold.is_some() || others.is_some();
     let warning = trained_on.filter(|_| !is_chosen).map(|trained_on| {
         format!(
@@ -247,13 +247,15 @@ fn read(args: &EvalGateArgs, split: &Path) -> anyhow::Result<Vec<LabelledTurn>> 
     read().map_err(refused)
 }
 
-/// Makes the gate for each class: trainable gates choose their threshold by the class. Returns also the
-/// data sets that it was trained on, if the measured one is not among them.
-fn gates(
-    args: &EvalGateArgs,
-    config: &Config,
-    classes: &[Positive],
-) -> anyhow::Result<(Vec<Box<dyn ScoresTurns>>, Option<String>)> {
+/// The measured gate, once for each class.
+struct OfClasses {
+    gates: Vec<Box<dyn ScoresTurns>>,
+    /// The data sets that it was trained on, if the measured one is not among them.
+    trained_on: Option<String>,
+}
+
+/// Makes the gate for each class: trainable gates choose their threshold by the class.
+fn gates(args: &EvalGateArgs, config: &Config, classes: &[Positive]) -> anyhow::Result<OfClasses> {
     if let (Gate::Tfidf, Some(train)) = (&args.model, &args.train) {
         let progress = Progress::start("fits");
         let turns = labelled::read(args.format, train).map_err(|error| refused(error.into()))?;
@@ -261,7 +263,8 @@ fn gates(
             tfidf::train(&turns, classes, train, &|| progress.advance()).map_err(refused)?;
         progress.finish();
         let gate = |class: &Positive| Box::new(trained.gate(*class)) as Box<dyn ScoresTurns>;
-        return Ok((classes.iter().map(gate).collect(), None));
+        let gates = classes.iter().map(gate).collect();
+        return Ok(OfClasses { gates, trained_on: None });
     }
     let mut trained_on = None;
     let trained = match &args.model {
@@ -303,7 +306,7 @@ fn gates(
         })
     };
     let gates = classes.iter().map(&mut gate).collect::<Result<_, _>>()?;
-    Ok((gates, trained_on))
+    Ok(OfClasses { gates, trained_on })
 }
 
 /// Opens the language model with an adapter that a configuration names.

@@ -77,7 +77,8 @@ pub struct HandOffConfig {
     /// Whether to hand over when the user speaks of danger to people.
     pub safety: bool,
     /// The number of turns in a row for which nothing was found, after which to hand over; 0 for
-    /// never, at most 64.
+    /// never, at most 64. They are counted in the window of the dialogue: of 8 utterances
+    /// (`history.window_utterances`) no more than 5.
     #[schemars(range(max = 64))]
     pub nothing_found_turns: u32,
 }

@@ -7,7 +7,7 @@ use turnstream_console::InputRefused;
 use turnstream_formats::{Format, LoggedItem};
 use turnstream_schemas::{ConversationId, InputId, Speaker, Turn};
 
-/// What a user said.
+/// What was said.
 #[derive(Clone)]
 pub(crate) struct Utterance {
     pub(crate) text: String,

@@ -32,7 +32,7 @@ const CASES: &[Case] = &[
     case(
         "[sources.rooms]\nkind = \"table\"\nfile = \"HERE/rooms.csv\"\n",
         "3: sources.rooms.file",
-        "rooms.csv:1: expected value",
+        "rooms.csv:2: ",
     ),
     case(
         "[generation]\nform = \"prompted\"\nprompted.model = \"m\"\n[language_models.m]\n\
@@ -163,7 +163,7 @@ const CASES: &[Case] = &[
 /// Makes a folder with the files of the cases.
 fn site() -> tempfile::TempDir {
     let folder = tempfile::tempdir().expect("a folder");
-    std::fs::write(folder.path().join("rooms.csv"), "room,price\nsuite,90\n").expect("written");
+    std::fs::write(folder.path().join("rooms.csv"), "room,price\nsuite\n").expect("written");
     std::fs::create_dir(folder.path().join("documents")).expect("made");
     std::fs::write(folder.path().join("documents/data.mdb"), "no store").expect("written");
     std::fs::write(folder.path().join("log.jsonl"), "").expect("written");

@@ -35,15 +35,6 @@ impl Validate for Config {
             checks.within(stage.name(), |checks| refused(checks, &section.check()));
         }
         checks.within("sources", |checks| sources(checks, self));
-        checks.within("decision", |checks| {
-            let turns = self.decision.hand_off.nothing_found_turns as usize;
-            checks.ensure(
-                2 * turns.saturating_sub(1) <= self.history.window_utterances,
-                "hand_off.nothing_found_turns",
-                "the window of the dialogue is shorter than that many turns",
-                "lower it, or raise history.window_utterances",
-            );
-        });
         checks.within("relevance", |checks| {
             let scores =
                 self.relevance.form != RelevanceForm::Encoder || self.models.scorer.is_some();

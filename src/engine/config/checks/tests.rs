@@ -78,10 +78,6 @@ fn sections_are_checked() {
     let said = config("[turns]\nmax_text_bytes = 300_000\n").expect_err("refused");
     let places: Vec<_> = said.problems().into_iter().map(|it| (it.line, it.key)).collect();
     assert_eq!(places, [(Some(1), "turns.max_record_bytes".to_owned())]);
-    let long = "[decision.hand_off]\nnothing_found_turns = 6\n";
-    let said = config(long).expect_err("the window has eight utterances").to_string();
-    assert!(said.starts_with("t.toml:2: decision.hand_off.nothing_found_turns: "), "{said}");
-    assert!(config("[decision.hand_off]\nnothing_found_turns = 5\n").is_ok());
     let shares = "[fact_retrieval]\ndemand_share = 0.7\nstrength_share = 0.7\n";
     let said = config(shares).expect_err("refused").to_string();
     assert!(said.starts_with("t.toml:3: fact_retrieval.strength_share: "), "{said}");

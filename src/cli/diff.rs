@@ -90,33 +90,27 @@ pub struct ReplayDiffArgs {
 }
 
 impl ReplayDiffArgs {
-    /// Compares the responses of two replays of a log: for programs, or with so many of the turns that
-    /// differ.
-    pub(crate) fn of_files(
-        [a, b]: [PathBuf; 2],
-        (log, format): (&Path, Format),
-        show: usize,
-        json: bool,
-    ) -> Self {
+    /// Compares the responses in two files.
+    pub(crate) fn of_files([a, b]: [PathBuf; 2]) -> Self {
         Self {
             a,
             b: Some(b),
             from_log: None,
             logged: LoggedPart::default(),
-            log: Some(log.to_owned()),
-            format,
-            show,
+            log: None,
+            format: Format::default(),
+            show: 0,
             fail_over: Vec::new(),
             out: None,
             report: None,
-            json,
+            json: false,
         }
     }
 }
 
 /// A turn whose responses differ.
 #[derive(Debug, Serialize)]
-struct ChangedTurn {
+pub(crate) struct ChangedTurn {
     turn: String,
     /// The first stage at which they differ.
     stage: Stage,
@@ -136,7 +130,7 @@ struct Count {
 
 /// The result of a comparison.
 #[derive(Debug, Default, Serialize)]
-struct DiffReport {
+pub(crate) struct DiffReport {
     /// Turns that are in both.
     compared: u64,
     same: u64,
@@ -183,9 +177,7 @@ pub fn execute(args: &ReplayDiffArgs, out: &mut dyn Write) -> anyhow::Result<Exi
     if args.json {
         print_json(out, &report)?;
     } else {
-        let (answered, other): (Vec<_>, Vec<_>) =
-            changed.iter().partition(|turn| turn.a.action == Some(Action::Answer));
-        print(&report, answered.into_iter().chain(other).take(args.show), out)?;
+        print(&report, &changed, args.show, out)?;
     }
     Ok(if report.exceeded.is_empty() { Exit::Success } else { Exit::Failed })
 }
@@ -219,7 +211,11 @@ impl ReplayDiffArgs {
     }
 }
 
-fn compare(
+/// Returns the counts, and the turns that differ, in the order of B.
+///
+/// # Errors
+/// A file cannot be read, or a line is not a response.
+pub(crate) fn compare(
     args: &ReplayDiffArgs,
     users: &HashMap<String, Utterance>,
 ) -> anyhow::Result<(DiffReport, Vec<ChangedTurn>)> {
@@ -316,11 +312,16 @@ fn ranked(counts: impl Iterator<Item = Count>) -> Vec<Count> {
     counts
 }
 
-fn print<'t>(
+/// Prints the counts, and at most `show` of the turns that differ, first those that A answers.
+///
+/// # Errors
+/// `out` cannot be written to.
+pub(crate) fn print(
     report: &DiffReport,
-    shown: impl Iterator<Item = &'t ChangedTurn>,
+    turns: &[ChangedTurn],
+    show: usize,
     out: &mut dyn Write,
-) -> anyhow::Result<()> {
+) -> std::io::Result<()> {
     let DiffReport { compared, same, numbers, changed, only_a, only_b, .. } = report;
     writeln!(
         out,
@@ -344,18 +345,33 @@ fn print<'t>(
             writeln!(out, "{count:>8}  {name}")?;
         }
     }
-    for ChangedTurn { turn, stage, user, a, b } in shown {
+    let (answered, other): (Vec<_>, Vec<_>) =
+        turns.iter().partition(|turn| turn.a.action == Some(Action::Answer));
+    for ChangedTurn { turn, stage, user, a, b } in answered.into_iter().chain(other).take(show) {
         writeln!(out, "\n{turn}: {}", stage.name())?;
-        if let Some(user) = user {
-            writeln!(out, "  user  {user}")?;
-        }
-        for (side, said) in [("A", a), ("B", b)] {
-            let action = said.action.map_or("", Action::name);
-            writeln!(out, "  {side}     {action:8} {}", said.text)?;
-        }
+        print_sides(user.as_deref(), [a, b], out)?;
     }
     for limit in &report.exceeded {
         writeln!(out, "\nexceeded: {limit}")?;
+    }
+    Ok(())
+}
+
+/// Prints what the user said, if it is known, and what the user gets from either side.
+///
+/// # Errors
+/// `out` cannot be written to.
+pub(crate) fn print_sides(
+    user: Option<&str>,
+    [a, b]: [&Said; 2],
+    out: &mut dyn Write,
+) -> std::io::Result<()> {
+    if let Some(user) = user {
+        writeln!(out, "  user  {user}")?;
+    }
+    for (side, said) in [("A", a), ("B", b)] {
+        let action = said.action.map_or("", Action::name);
+        writeln!(out, "  {side}     {action:8} {}", said.text)?;
     }
     Ok(())
 }

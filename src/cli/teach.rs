@@ -24,6 +24,7 @@ use crate::utterances::{Utterance, utterances};
 
 mod put;
 mod suggest;
+mod verdicts;
 
 use put::{TeachDeleteArgs, TeachPutArgs, delete, put};
 use suggest::{TeachSuggestArgs, suggest};

@@ -60,6 +60,7 @@ fn wrong_usage_is_refused() {
         "turnstream replay",
         "turnstream replay log.jsonl --resume",
         "turnstream demo --chat --conversation chatty",
+        "turnstream teach put taught.jsonl --gold gold.jsonl",
         "turnstream demo --json --pause",
         "turnstream completions cmd",
     ] {

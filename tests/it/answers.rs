@@ -233,6 +233,7 @@ fn a_new_company_is_scored(dir: &Path) {
     let shares = ["precision", "hand_off_recall", "small_talk"].map(|name| &figures[name]["share"]);
     assert_eq!((&figures["n"], shares), (&10.into(), [&1.0.into(); 3]), "{figures}");
     assert_eq!(figures["by_kind"]["table"], json!([1, 0, 0]), "{figures}");
+    assert_eq!(figures["right_by_kind"]["table"]["share"], 1.0, "{figures}");
     assert_eq!(figures["false_answers"]["share"], 0.0, "{figures}");
 }
 

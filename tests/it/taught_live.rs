@@ -72,22 +72,46 @@ fn what_is_taught_is_tried_then_learned_before_the_first_turn() {
     };
     assert_eq!(ask("before").action, Some(Action::Decline));
 
-    let questions = company.path("questions.jsonl");
-    let tried = || company.teach("put", &[Path::new("--dry-run"), &questions]);
+    let [questions, gold] = ["questions.jsonl", "gold.jsonl"].map(|name| company.path(name));
+    let flags = ["--dry-run", "--gold"].map(Path::new);
+    let tried = || company.teach("put", &[flags[0], &questions, flags[1], &gold]);
     let compared = tried();
     assert_eq!((&compared["compared"], &compared["only_b"]), (&json!(10), &json!(0)));
     let turned = json!({ "name": "decline → answer", "count": 1 });
     let actions = compared["actions"].as_array().expect("actions");
     assert!(actions.contains(&turned), "{compared}");
+    let judged = &compared["gold"];
+    assert_eq!((&judged["judged"], &judged["unknown"]), (&json!(10), &json!(0)), "{judged}");
+    let wrong = [&judged["before"]["wrong"], &judged["after"]["wrong"]];
+    assert_eq!(wrong, [&json!(0), &json!(1)], "{judged}");
+    let spoiled = &judged["turned"][0];
+    assert_eq!(spoiled["user"], QUESTION, "{judged}");
+    assert_eq!((&spoiled["before"], &spoiled["after"]), (&json!("right"), &json!("wrong")));
     assert_eq!(ask("tried").action, Some(Action::Decline), "nothing was written");
 
     assert_eq!(company.teach("put", &[])["written"], 1);
     let answered = ask("taught");
     assert_eq!(answered.action, Some(Action::Answer), "{answered:?}");
     assert!(answered.text.contains("tasting"), "{}", answered.text);
-    assert_eq!(tried()["same"], 10, "it is taught already");
+    let again = tried();
+    assert_eq!(again["same"], 10, "it is taught already");
+    assert_eq!(again["gold"]["turned"], json!([]), "{again}");
+    refuses_gold_of_another_log(&company, &questions);
     company.teach("delete", &[]);
     assert_eq!(ask("withdrawn").action, Some(Action::Decline));
+}
+
+/// A gold file without a turn of the log would say that nothing turns wrong.
+fn refuses_gold_of_another_log(company: &Company, questions: &Path) {
+    let gold = company.path("elsewhere.jsonl");
+    std::fs::write(&gold, "{\"turn_id\": \"elsewhere\", \"kind\": \"table\"}\n").expect("written");
+    let mut command = turnstream(&["teach", "put", "--config"]);
+    command.arg(company.config()).arg(company.path("taught.jsonl"));
+    command.arg("--dry-run").arg(questions).arg("--gold").arg(gold);
+    let refused = command.output().expect("it starts");
+    let errors = String::from_utf8_lossy(&refused.stderr);
+    assert_eq!(refused.status.code(), Some(3), "{errors}");
+    assert!(errors.contains("elsewhere.jsonl has no turn of "), "{errors}");
 }
 
 #[test]

@@ -42,6 +42,12 @@ pub(crate) struct Said {
     pub(crate) text: String,
 }
 
+impl Said {
+    pub(crate) fn of(response: &Response) -> Self {
+        Self { action: response.action, hand_off: response.hand_off, text: response.text.clone() }
+    }
+}
+
 /// How two responses to a turn differ.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ResponseDifference {
@@ -70,11 +76,7 @@ impl ComparedResponse {
         let implied = queries.implicit.iter().map(|it| it.concept.clone());
         let topics = demand.topics.maintained.iter().chain(&demand.topics.extended);
         let revised = demand.revisions.iter().map(|it| it.what.clone());
-        let said = Said {
-            action: response.action,
-            hand_off: response.hand_off,
-            text: response.text.clone(),
-        };
+        let said = Said::of(&response);
         let action = said.action.map(|it| it.name().to_owned());
         let hand_off = said.hand_off.map(|it| it.name().to_owned());
         let replaced = refinement.iter().flat_map(|round| &round.evidence);

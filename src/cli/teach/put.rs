@@ -14,12 +14,15 @@ use turnstream_knowledge::KnowledgeRecord;
 use turnstream_knowledge::phrasings::Taught;
 use turnstream_log::Topic;
 use turnstream_schemas::{PhrasingKey, PhrasingValue};
+use turnstream_sources::gold::Gold;
 use turnstream_sources::phrasings::{PhrasingLine, phrasings};
 
-use crate::diff::{self, ReplayDiffArgs};
+use super::verdicts::VerdictComparison;
+use crate::diff::{self, DiffReport, ReplayDiffArgs};
 use crate::knowledge::change::{PartitionChanges, open, topic_of};
 use crate::logged::LogSource;
 use crate::replay::{self, ReplayArgs};
+use crate::utterances::utterances;
 
 /// How long one poll of the topic waits.
 const POLL: Duration = Duration::from_millis(100);
@@ -28,6 +31,7 @@ const POLL: Duration = Duration::from_millis(100);
 #[command(after_help = "\
 Examples:
   turnstream teach put taught.jsonl --config turnstream.toml --dry-run log.jsonl
+  turnstream teach put taught.jsonl --config turnstream.toml --dry-run log.jsonl --gold gold.jsonl
   turnstream teach put taught.jsonl --config turnstream.toml --json
 
 The text identifies a phrasing: putting it again changes what it leads to. It takes precedence over
@@ -46,7 +50,11 @@ pub(super) struct TeachPutArgs {
     /// The shape of that log.
     #[arg(long, value_enum, value_name = "FORMAT", default_value_t, requires = "dry_run")]
     format: Format,
-    /// Show at most this many of the turns that differ.
+    /// The right answers to turns of that log, as `eval answers --gold` reads them: show first which right answers
+    /// of A are wrong in B, then which other verdicts change, and count the right, wrong and abstained of both.
+    #[arg(long, value_name = "GOLD", requires = "dry_run")]
+    gold: Option<PathBuf>,
+    /// Show at most this many of the turns that differ, and of each change of a verdict.
     #[arg(long, value_name = "N", default_value_t = 10, requires = "dry_run")]
     show: usize,
     /// Print one JSON object: what was written, or the comparison.
@@ -81,10 +89,21 @@ struct PhrasingsWritten {
     partitions: Vec<PartitionChanges>,
 }
 
+/// What phrasings would change, for programs.
+#[derive(Debug, Serialize)]
+struct PhrasingsTried {
+    #[serde(flatten)]
+    compared: DiffReport,
+    /// The verdicts of the gold file, if one is given.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    gold: Option<VerdictComparison>,
+}
+
 /// Teaches phrasings, or shows what they would change.
 ///
 /// # Errors
-/// The configuration or a line of the file is wrong, the log cannot be reached, or the replay fails.
+/// The configuration or a line of a file is wrong, the log cannot be reached, the replay fails, or the gold
+/// file has no turn of the replayed log.
 pub(super) fn put(args: &TeachPutArgs, out: &mut dyn Write) -> anyhow::Result<()> {
     let lines = read(&args.file)?;
     if let Some(log) = &args.dry_run {
@@ -141,19 +160,23 @@ fn write(
     Ok(())
 }
 
-/// Replays a log with what is taught now and with further phrasings, and shows how the responses differ.
+/// Replays a log with what is taught now and with further phrasings, and shows how the responses differ,
+/// and their verdicts.
 fn dry_run(
     args: &TeachPutArgs,
     log: &Path,
     lines: Vec<(PhrasingLine, Taught)>,
     out: &mut dyn Write,
 ) -> anyhow::Result<()> {
+    // Files that cannot be read are refused before the replays.
+    let users = utterances(log, args.format)?;
+    let gold = args.gold.as_deref().map(expected).transpose()?;
     let folder = tempfile::tempdir()?;
     let now = taught_now(&load_config(args.config.as_deref())?.value)?;
     let mut then = now.clone();
     then.extend(lines.into_iter().map(|(line, taught)| (line.text, taught)));
-    let mut replayed = ["now", "then"].map(|name| folder.path().join(format!("{name}.jsonl")));
-    for (taught, responses) in [now, then].iter().zip(&mut replayed) {
+    let replayed = ["now", "then"].map(|name| folder.path().join(format!("{name}.jsonl")));
+    for (taught, responses) in [now, then].iter().zip(&replayed) {
         let file = responses.with_extension("phrasings");
         write_file(&file, taught)?;
         let mut loaded = load_config(args.config.as_deref())?;
@@ -161,9 +184,26 @@ fn dry_run(
         let replay = ReplayArgs::of_file(log, args.format, responses.clone());
         replay::run(&replay, loaded, &mut std::io::sink())?;
     }
-    let compared = ReplayDiffArgs::of_files(replayed, (log, args.format), args.show, args.json);
-    diff::execute(&compared, out)?;
-    Ok(())
+    let verdicts = gold.map(|gold| VerdictComparison::of(&replayed, &gold, &users)).transpose()?;
+    if let (Some(verdicts), Some(gold)) = (&verdicts, &args.gold)
+        && verdicts.judged == 0
+    {
+        let message = format!("{} has no turn of {}", gold.display(), log.display());
+        return Err(InputRefused::new(message, "give the gold file of the log's own turns").into());
+    }
+    let (compared, changed) = diff::compare(&ReplayDiffArgs::of_files(replayed), &users)?;
+    if args.json {
+        return Ok(print_json(out, &PhrasingsTried { compared, gold: verdicts })?);
+    }
+    if let Some(verdicts) = &verdicts {
+        verdicts.print(args.show, out)?;
+    }
+    Ok(diff::print(&compared, &changed, args.show, out)?)
+}
+
+/// Reads a gold file.
+fn expected(file: &Path) -> Result<Gold, InputRefused> {
+    Gold::read(file).map_err(|error| InputRefused::new(error.to_string(), "").caused_by(error))
 }
 
 /// What is taught now, by text: the file of the configuration, and over it what the topic says.

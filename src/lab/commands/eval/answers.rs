@@ -8,8 +8,11 @@ use anyhow::Context;
 use minijinja::value::{Serde, Value};
 use minijinja::{Environment, context};
 use turnstream_console::{InputRefused, Usage, print_json};
+use turnstream_sources::gold::{AnswerVerdict, GoldKind};
 
-use crate::eval::answers::{AnswerShare, JudgedAnswer, ScoringError, figures, judged};
+use crate::eval::answers::{
+    AnswerFigures, AnswerShare, JudgedAnswer, ScoringError, figures, judged,
+};
 
 pub(super) const EXAMPLES: &str = "\
 A line of the gold file is {\"turn_id\", \"kind\", \"must\", \"must_not\", \"gold\", \"also\"}: `must` and `must_not`
@@ -66,8 +69,8 @@ pub(super) fn execute(args: &AnswersArgs, out: &mut dyn Write) -> anyhow::Result
         ("small talk", figures.small_talk),
     ];
     if let Some(path) = &args.report {
-        let figures = named.map(|(name, share)| (name, shown(share)));
-        let page = page(&figures, &judged).context("the page cannot be made")?;
+        let shares = named.map(|(name, share)| (name, shown(share)));
+        let page = page(&shares, kinds(&figures), &judged).context("the page cannot be made")?;
         std::fs::write(path, page)
             .with_context(|| format!("cannot write {}; check the folder", path.display()))?;
     }
@@ -78,13 +81,23 @@ pub(super) fn execute(args: &AnswersArgs, out: &mut dyn Write) -> anyhow::Result
     for (name, share) in named {
         writeln!(out, "{name:22} {}", shown(share))?;
     }
-    writeln!(out, "\n{:16} right wrong abstained", "kind")?;
-    for (kind, [right, wrong, abstained]) in &figures.by_kind {
-        let kind = serde_json::to_value(kind)?;
-        let kind = kind.as_str().unwrap_or_default();
-        writeln!(out, "{kind:16} {right:5} {wrong:5} {abstained:9}")?;
+    writeln!(out, "\n{:16} right wrong abstained  share of right ones", "kind")?;
+    for (kind, right, wrong, abstained, share) in kinds(&figures) {
+        writeln!(out, "{kind:16} {right:5} {wrong:5} {abstained:9}  {share}")?;
     }
     Ok(())
+}
+
+/// A kind of turns: its right, wrong and abstained ones, and the share of right ones.
+type OfKind = (&'static str, usize, usize, usize, String);
+
+fn kinds(figures: &AnswerFigures) -> Vec<OfKind> {
+    let of = |((kind, counts), right): ((&GoldKind, &[usize; 3]), &AnswerShare)| {
+        let [right_ones, wrong, abstained] = *counts;
+        (kind.name(), right_ones, wrong, abstained, shown(*right))
+    };
+    // Both have the same kinds.
+    figures.by_kind.iter().zip(figures.right_by_kind.values()).map(of).collect()
 }
 
 /// Replays questions with the program beside this one, or the one on the path.
@@ -122,12 +135,14 @@ fn shown(AnswerShare { share, interval }: AnswerShare) -> String {
     )
 }
 
-/// Renders the page: the figures, then the answers that are not right, wrong ones first.
+/// Renders the page: the figures, also by kind, then the answers that are not right, wrong ones
+/// first.
 fn page(
     figures: &[(&'static str, String)],
+    kinds: Vec<OfKind>,
     judged: &[JudgedAnswer],
 ) -> Result<String, minijinja::Error> {
-    use crate::eval::answers::AnswerVerdict::{Abstained, Right, Wrong};
+    use AnswerVerdict::{Abstained, Right, Wrong};
     let of = |verdict| judged.iter().filter(move |it| it.verdict == verdict);
     let shown: Vec<Value> =
         of(Wrong).chain(of(Abstained)).map(|it| Value::from(Serde(it))).collect();
@@ -136,5 +151,54 @@ fn page(
     pages.add_template("answers.html", TEMPLATE)?;
     pages
         .get_template("answers.html")?
-        .render(context! { figures => figures.to_vec(), shown, right })
+        .render(context! { figures => figures.to_vec(), kinds, shown, right })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_kind_has_its_line_with_an_interval() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let [data, gold, report] =
+            ["data.jsonl", "gold.jsonl", "page.html"].map(|name| folder.path().join(name));
+        let full = include_str!("../../../../tests/fixtures/records/v1/response.json");
+        let mut response: serde_json::Value = serde_json::from_str(full).expect("a response");
+        let (mut responses, mut turns) = (String::new(), String::new());
+        for (turn, kind, action) in [
+            ("a", "complaint", "hand_off"),
+            ("b", "complaint", "decline"),
+            ("c", "hand_off", "hand_off"),
+        ] {
+            response["turn_id"] = turn.into();
+            response["conversation_id"] = turn.into();
+            response["action"] = action.into();
+            responses += &format!("{response}\n");
+            turns += &format!("{{\"turn_id\": \"{turn}\", \"kind\": \"{kind}\"}}\n");
+        }
+        std::fs::write(&data, responses).expect("written");
+        std::fs::write(&gold, turns).expect("written");
+        let args = AnswersArgs {
+            questions: None,
+            config: None,
+            data: Some(data),
+            gold,
+            report: Some(report.clone()),
+            json: false,
+        };
+        let mut out = Vec::new();
+        execute(&args, &mut out).expect("scored");
+        let out = String::from_utf8(out).expect("UTF-8");
+        for line in [
+            "complaint            1     0         1  0.500 [0.000, 1.000]",
+            "hand_off             1     0         0  1.000",
+        ] {
+            assert!(out.lines().any(|it| it == line), "no `{line}` in\n{out}");
+        }
+        let page = std::fs::read_to_string(report).expect("a page");
+        let row = "<td>complaint<td class=\"n\">1<td class=\"n\">0<td class=\"n\">1\
+                   <td>0.500 [0.000, 1.000]";
+        assert!(page.contains(row), "{page}");
+    }
 }

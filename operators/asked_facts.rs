@@ -222,6 +222,7 @@ mod tests {
                 tail: tail.clone(),
                 weight: weight.parse().expect("a weight"),
                 negated: relation.starts_with("Not"),
+                ..FactStatement::default()
             };
             let text = format!("{head} {relation} {tail}");
             let found = crate::testing::document("graph", &text, &text, 0.5);

@@ -17,7 +17,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use timely::dataflow::StreamVec;
 use turnstream_knowledge::search::MAX_MISSING_BYTES;
-use turnstream_knowledge::{ConceptId, Fact, Knowledge, RelationId, View, verbalise};
+use turnstream_knowledge::{ConceptId, Fact, Knowledge, RelationId, View, Wording, worded};
 use turnstream_ports::refused::Refused;
 use turnstream_schemas::{
     Demand, Evidence, EvidenceId, EvidenceSet, FactStatement, Fault, Score, Stage,
@@ -380,10 +380,13 @@ fn evidence(fact: &Fact, relevance: f64, set: EvidenceSet, graph: View<'_>) -> E
     let (head, tail) = (graph.concept(fact.head), graph.concept(fact.tail));
     let relation = graph.relation(fact.relation).name;
     let source = graph.source(fact.source);
+    let wording = graph.wording(fact);
+    let text = worded(graph, fact, &wording);
+    let Wording { sentence, head: head_name, tail: tail_name } = wording;
     Evidence {
         id: evidence_id(source, relation, head, tail),
         source: source.into(),
-        text: verbalise(graph, fact),
+        text,
         set: Some(set),
         fact: Some(FactStatement {
             head: head.to_owned(),
@@ -391,6 +394,9 @@ fn evidence(fact: &Fact, relevance: f64, set: EvidenceSet, graph: View<'_>) -> E
             tail: tail.to_owned(),
             weight: fact.weight,
             negated: fact.negated,
+            head_name,
+            tail_name,
+            sentence,
         }),
         relevance: Score::new(relevance.clamp(0.0, 1.0)),
         document: None,

@@ -29,6 +29,7 @@ mod prompted;
 mod prose;
 mod realiser;
 mod row;
+mod sayable;
 mod templates;
 
 pub(crate) use chinese::answers as answers_in_chinese;

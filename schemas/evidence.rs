@@ -19,7 +19,7 @@ pub enum EvidenceSet {
 }
 
 /// A fact of the graph in parts, so that a program need not parse its text.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct FactStatement {
     /// Head concept, as the graph writes it.
     pub head: String,
@@ -32,6 +32,23 @@ pub struct FactStatement {
     /// Whether the statement does not hold (a negative weight or a `Not…` relation). Such a fact is
     /// never spoken as positive.
     pub negated: bool,
+    /// The head with its capitals, as it is said, if a source of the user's own writes it with capitals.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub head_name: Option<String>,
+    /// The tail with its capitals, as it is said, if a source of the user's own writes it with capitals.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tail_name: Option<String>,
+    /// The sentence that the source brings for the fact, if it brings one. It is said as it is.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sentence: Option<String>,
+}
+
+impl FactStatement {
+    /// Returns head and tail as they are said: with their capitals, if they have any.
+    pub fn names(&self) -> [&str; 2] {
+        let named = [(&self.head_name, &self.head), (&self.tail_name, &self.tail)];
+        named.map(|(name, text)| name.as_deref().unwrap_or(text))
+    }
 }
 
 /// A passage of a document: a chunk, and how it was found.

@@ -35,7 +35,19 @@ pub struct FactValue {
     pub weight: f32,
     /// Language of head and tail, such as `en`.
     pub language: String,
-    /// Whether the statement is retracted, whatever the snapshot says; weight and language then have no
+    /// The sentence that says the statement, as it is, in place of words made from head, relation and
+    /// tail; one line of at most 1,024 bytes of UTF-8.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sentence: Option<String>,
+    /// The head with its capitals, as it is said; the same text as in the key but for its case. Absent if
+    /// it has none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub head_name: Option<String>,
+    /// The tail with its capitals, as it is said; the same text as in the key but for its case. Absent if
+    /// it has none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tail_name: Option<String>,
+    /// Whether the statement is retracted, whatever the snapshot says; the other fields then have no
     /// meaning.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub retracted: bool,
@@ -44,7 +56,14 @@ pub struct FactValue {
 impl Default for FactValue {
     /// Returns one ordinary English assertion.
     fn default() -> Self {
-        Self { weight: 1.0, language: "en".to_owned(), retracted: false }
+        Self {
+            weight: 1.0,
+            language: "en".to_owned(),
+            sentence: None,
+            head_name: None,
+            tail_name: None,
+            retracted: false,
+        }
     }
 }
 

@@ -79,7 +79,6 @@ impl<'g> Draw<'g> {
             1 => format!("made up {at}"),
             _ => self.graph.concept(other).to_owned(),
         };
-        let language = self.graph.language(fact.head).to_owned();
-        Change { key, upsert: Some(Upsert { weight: 1.0, language }) }
+        Change { key, upsert: Some(Upsert::new(1.0, self.graph.language(fact.head))) }
     }
 }

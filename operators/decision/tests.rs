@@ -385,7 +385,7 @@ fn common_knowledge_is_not_spoken_beside_documents() {
             relation: "IsA".to_owned(),
             tail: "shoe".to_owned(),
             weight: 1.0,
-            negated: false,
+            ..turnstream_schemas::FactStatement::default()
         }),
         selected: true,
         ..document("graph", "boots", "boots are shoes", 0.9)

@@ -1,6 +1,7 @@
 use std::collections::BTreeSet;
 
 use proptest::prelude::*;
+use turnstream_knowledge::{Graph, ImportedFact};
 use turnstream_schemas::{ExplicitQuery, ImplicitQuery, Span, Topic};
 
 use super::*;
@@ -109,6 +110,30 @@ fn what_is_like_the_dialogue_comes_first() {
     assert_eq!(candidates.unforeseen[0].fact.as_ref().unwrap().tail, "park");
     assert!(candidates.unforeseen.is_sorted_by(|a, b| a.relevance >= b.relevance));
     assert!(candidates.unforeseen.iter().all(|e| (0.0..=1.0).contains(&e.relevance.get())));
+}
+
+#[test]
+fn own_words_are_of_the_evidence_and_not_of_its_id() {
+    let fact = ImportedFact {
+        sentence: Some("The Bergen is soft.".to_owned()),
+        ..ImportedFact::new("Contoso Bergen", "IsA", "sofa", 1.0)
+    };
+    let graph = Graph::from_facts([fact]);
+    let turn = scene(&["u: contoso bergen"], &graph);
+    let config = FactRetrievalConfig::default();
+    let candidates = retrieve(
+        &demand(&["contoso bergen"], &[]),
+        &Likeness::read(&turn, graph.view(), None, &config.recency),
+        &config,
+    );
+    let [evidence] = &candidates.unforeseen[..] else { panic!("{candidates:?}") };
+    assert_eq!(evidence.id.as_str(), "unnamed/IsA/contoso bergen/sofa");
+    assert_eq!(evidence.text, "The Bergen is soft.");
+    let fact = evidence.fact.as_ref().unwrap();
+    assert_eq!((&*fact.head, fact.names()), ("contoso bergen", ["Contoso Bergen", "sofa"]));
+    assert_eq!(fact.sentence.as_deref(), Some("The Bergen is soft."));
+    let json = serde_json::to_value(fact).unwrap();
+    assert_eq!(json.get("tail_name"), None, "a field without a value is not written");
 }
 
 #[test]

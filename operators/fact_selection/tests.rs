@@ -18,6 +18,7 @@ fn evidence(set: EvidenceSet, fact: &str, relevance: f64) -> Evidence {
             tail: tail.clone(),
             weight: 1.0,
             negated: relation.starts_with("Not"),
+            ..FactStatement::default()
         }),
         relevance: Score::new(relevance),
         document: None,

@@ -7,7 +7,8 @@ use turnstream_knowledge::language::{Lexicon, has_han};
 use turnstream_knowledge::small_talk::SmallTalk;
 use turnstream_schemas::FactStatement;
 
-use super::realiser::{Realised, Sayable, Saying, Turn, said};
+use super::realiser::{Realised, Turn, said};
+use super::sayable::{Sayable, Saying};
 use crate::salience::word_count;
 
 /// The cues of questions that a relation answers; the head of the file describes its format.
@@ -63,7 +64,8 @@ pub(crate) fn answers(relation: &str, asked: &str) -> bool {
 /// Returns a fact as a clause, cut after its first part if it is too long; `None` if that does not
 /// fit either.
 fn clause(fact: &FactStatement) -> Option<String> {
-    let clause = chinese_clause(&fact.head, &fact.relation, &fact.tail, fact.negated)?;
+    let [head, tail] = fact.names();
+    let clause = chinese_clause(head, &fact.relation, tail, fact.negated)?;
     if clause.chars().count() <= MAX_CLAUSE_CHARACTERS {
         return Some(clause);
     }
@@ -102,7 +104,9 @@ fn small_talk(turn: &Turn<'_>) -> String {
 
 /// Says the facts; where there is room, looks back at an earlier exchange or asks about a topic.
 fn from_facts<'a>(turn: &Turn<'_>, facts: &[Sayable<'a>]) -> Realised<'a> {
-    let openers: &[&str] = if turn.small_talk_acts().contains(&SmallTalk::Greeting) {
+    let greets = turn.small_talk_acts().contains(&SmallTalk::Greeting);
+    let greeting = if greets { "你好！" } else { "" };
+    let openers: &[&str] = if greets {
         &["你好！据我所知，", "你好！"]
     } else {
         &["", "据我所知，", "我知道的是，"]
@@ -110,11 +114,12 @@ fn from_facts<'a>(turn: &Turn<'_>, facts: &[Sayable<'a>]) -> Realised<'a> {
     let connectors = &["另外，", "还有，", "而且，"];
     let mut sentences = Vec::new();
     for (at, fact) in facts.iter().enumerate() {
-        let lead = match at {
-            0 => turn.choose("opener", openers),
-            _ => turn.choose("connector", connectors),
+        let (lead, greeting) = match at {
+            0 => (turn.choose("opener", openers), greeting),
+            _ => (turn.choose("connector", connectors), ""),
         };
-        sentences.push(format!("{lead}{}。", fact.clause));
+        let own = fact.own_sentence(greeting, '。');
+        sentences.push(own.unwrap_or_else(|| format!("{lead}{}。", fact.clause)));
     }
     if sentences.len() < 3
         && !turn.is_asked_for_facts()
@@ -134,12 +139,12 @@ fn look_back(turn: &Turn<'_>) -> Option<String> {
     let topic = turn
         .concepts()
         .find(|concept| has_han(concept) && query.contains(&lexicon.key(concept)))?;
-    Some(format!("你之前也问过{topic}。"))
+    Some(format!("你之前也问过{}。", turn.name_of(topic)))
 }
 
 /// Asks whether to go on to an extended topic.
 fn ask_on(turn: &Turn<'_>, facts: &[Sayable<'_>]) -> Option<String> {
-    let said = |concept: &str| facts.iter().any(|fact| fact.clause.contains(concept));
+    let said = |concept: &str| facts.iter().any(|fact| fact.mentions(concept));
     let fits = |concept: &&str| {
         has_han(concept)
             && !said(concept)
@@ -148,7 +153,7 @@ fn ask_on(turn: &Turn<'_>, facts: &[Sayable<'_>]) -> Option<String> {
     };
     let topic = turn.extended_topics().find(fits)?;
     let ways = &["要不要聊聊", "想不想了解一下"];
-    Some(format!("{}{topic}？", turn.choose("ask on", ways)))
+    Some(format!("{}{}？", turn.choose("ask on", ways), turn.name_of(topic)))
 }
 
 /// Admits that no fact answers.

@@ -8,13 +8,16 @@ use std::sync::LazyLock;
 use rustc_hash::FxHashMap;
 
 use turnstream_knowledge::Unfit;
-use turnstream_knowledge::language::Lexicon;
+use turnstream_knowledge::language::{Lexicon, has_han};
 
 /// The word lists; the head of the file describes their classes.
 const LEXEMES: &str = include_str!("lexemes.txt");
 
 /// Most words of a concept that can be said; longer ones are really sentences.
 const MAX_WORDS: usize = 4;
+
+/// Most words of a name that can be said; names of products have more words than things do.
+const MAX_NAME_WORDS: usize = 8;
 
 static ENGLISH: LazyLock<Grammar> = LazyLock::new(|| Grammar::parse(LEXEMES));
 
@@ -108,6 +111,34 @@ impl Grammar {
             return None;
         }
         self.thing(concept)
+    }
+
+    /// Returns a concept as [`Self::say`] does, or by its name with capitals, if it has one: without
+    /// an article.
+    pub(super) fn say_named(
+        &self,
+        concept: &str,
+        name: Option<&str>,
+        slot: PhraseSlot,
+    ) -> Option<String> {
+        let Some(name) = name else { return self.say(concept, slot) };
+        match slot {
+            PhraseSlot::Action | PhraseSlot::Undergone | PhraseSlot::Quality => {
+                self.say(concept, slot).map(|said| said.replace(concept, name))
+            }
+            _ if !is_sayable_name(concept) => None,
+            PhraseSlot::Place => Some(format!("{} {name}", self.preposition(concept))),
+            PhraseSlot::Thing | PhraseSlot::Stuff | PhraseSlot::Topic => Some(name.to_owned()),
+        }
+    }
+
+    /// Returns a concept as [`Self::subject`] does, by its name if it has one.
+    pub(super) fn subject_named(&self, concept: &str, name: Option<&str>) -> Option<String> {
+        match name {
+            None => self.subject(concept),
+            Some(_) if self.is("plural", last_word(concept)) => None,
+            Some(_) => self.say_named(concept, name, PhraseSlot::Thing),
+        }
     }
 
     /// Returns an action in the progressive: "riding a bicycle".
@@ -306,16 +337,27 @@ impl Grammar {
     /// Returns the concept as a noun phrase with its preposition.
     fn place(&self, concept: &str) -> Option<String> {
         let spoken = self.spoken(concept);
-        let preposition = if self.is("at", spoken) {
+        let place = if self.is("bare", spoken) { spoken.to_owned() } else { self.thing(concept)? };
+        Some(format!("{} {place}", self.preposition(spoken)))
+    }
+
+    /// Returns the preposition of a place.
+    fn preposition(&self, spoken: &str) -> &'static str {
+        if self.is("at", spoken) {
             "at"
         } else if self.is("on", spoken) {
             "on"
         } else {
             "in"
-        };
-        let place = if self.is("bare", spoken) { spoken.to_owned() } else { self.thing(concept)? };
-        Some(format!("{preposition} {place}"))
+        }
     }
+}
+
+/// Whether a concept can be said by its name in an English sentence.
+fn is_sayable_name(concept: &str) -> bool {
+    concept.split(' ').count() <= MAX_NAME_WORDS
+        && !has_han(concept)
+        && !Unfit::english().is_in(concept)
 }
 
 /// Returns "a" or "an", by the sound that the word most likely begins with.
@@ -400,6 +442,23 @@ mod tests {
         check(PhraseSlot::Place, "home", Some("at home"));
         check(PhraseSlot::Place, "paris", Some("in Paris"));
         check(PhraseSlot::Place, "coffee shop", Some("in a coffee shop"));
+    }
+
+    #[test]
+    fn a_name_is_said_with_its_capitals() {
+        let check = |slot, name: &str, said: Option<&str>| {
+            let found = Grammar::english().say_named(&name.to_lowercase(), Some(name), slot);
+            assert_eq!(found.as_deref(), said, "{slot:?}: {name}");
+        };
+        check(PhraseSlot::Thing, "Contoso Bergen 300", Some("Contoso Bergen 300"));
+        check(PhraseSlot::Stuff, "FSC Oak", Some("FSC Oak"));
+        check(PhraseSlot::Topic, "Contoso Bergen", Some("Contoso Bergen"));
+        check(PhraseSlot::Place, "Harbour Shop", Some("in Harbour Shop"));
+        check(PhraseSlot::Quality, "Bitter", Some("Bitter"));
+        check(PhraseSlot::Action, "Contoso Bergen", None);
+        check(PhraseSlot::Thing, "A Text Of So Many Words Is A Sentence", None);
+        check(PhraseSlot::Thing, "iPhone手机", None);
+        assert_eq!(Grammar::english().subject_named("contoso jeans", Some("Contoso Jeans")), None);
     }
 
     #[test]

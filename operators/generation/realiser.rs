@@ -11,6 +11,7 @@ use super::GenerationConfig;
 use super::chinese;
 use super::grammar::{Grammar, PhraseSlot};
 use super::passage;
+use super::sayable::{Sayable, Saying, own_sentence, varied};
 use super::templates::Templates;
 use crate::flow::{Recalled, TurnInFlight, Utterance};
 use crate::salience::word_count;
@@ -85,39 +86,6 @@ pub(super) fn said(sentences: &[String]) -> Realised<'static> {
     // Chinese has no spaces between sentences.
     let joint = if sentences.first().is_some_and(|first| has_han(first)) { "" } else { " " };
     Realised { text: sentences.join(joint), evidence: Vec::new() }
-}
-
-/// How facts are said in a language.
-pub(super) struct Saying<'s> {
-    /// Whether a fact answers the question.
-    pub(super) answers: &'s dyn Fn(&FactStatement) -> bool,
-    /// A fact as a clause, where it can be said well.
-    pub(super) clause: &'s dyn Fn(&FactStatement) -> Option<String>,
-    /// Whether a fact that answers may be said again.
-    pub(super) repeats_answers: bool,
-}
-
-/// A fact that can be said, as a clause.
-pub(super) struct Sayable<'a> {
-    pub(super) evidence: &'a Evidence,
-    fact: &'a FactStatement,
-    pub(super) clause: String,
-}
-
-/// Takes `most` facts: the first, then those of other relations where there are any, since two sentences
-/// of one form sound like a list.
-fn varied(sayable: Vec<Sayable<'_>>, most: usize) -> Vec<Sayable<'_>> {
-    let (mut said, mut alike) = (Vec::<Sayable<'_>>::new(), Vec::new());
-    for fact in sayable {
-        if said.iter().any(|other| other.fact.relation == fact.fact.relation) {
-            alike.push(fact);
-        } else {
-            said.push(fact);
-        }
-    }
-    said.extend(alike);
-    said.truncate(most);
-    said
 }
 
 impl<'a> Turn<'a> {
@@ -253,13 +221,15 @@ impl<'a> Turn<'a> {
             .collect();
         let mut sayable = Vec::<Sayable<'a>>::new();
         for (evidence, fact) in selected {
-            let Some(clause) = (saying.clause)(fact) else { continue };
+            let own = own_sentence(fact, self.in_flight.context.lexicon().is_chinese());
+            let clause = own.map(str::to_owned).or_else(|| (saying.clause)(fact));
+            let Some(clause) = clause else { continue };
             let lower = clause.to_lowercase();
             let again = saying.repeats_answers && (saying.answers)(fact);
             let new = (again || !told.iter().any(|told| told.contains(&lower)))
                 && !sayable.iter().any(|other| other.clause == clause);
             if new {
-                sayable.push(Sayable { evidence, fact, clause });
+                sayable.push(Sayable { evidence, fact, clause, is_own: own.is_some() });
             }
         }
         varied(sayable, self.config.max_facts_said as usize)
@@ -278,8 +248,9 @@ impl<'a> Turn<'a> {
 
     /// Says the facts; where there is room, looks back at an earlier exchange or asks about a topic.
     fn answer_from_facts(&self, facts: &[Sayable<'a>]) -> Realised<'a> {
-        let greeting = self.small_talk.acts.contains(&SmallTalk::Greeting);
-        let openers: &[&str] = if greeting {
+        let greets = self.small_talk.acts.contains(&SmallTalk::Greeting);
+        let greeting = if greets { "Hello! " } else { "" };
+        let openers: &[&str] = if greets {
             &["Hello! As far as I know, ", "Hello! "]
         } else {
             &["", "As far as I know, ", "From what I know, ", "Well, "]
@@ -287,12 +258,12 @@ impl<'a> Turn<'a> {
         let connectors = &["Also, ", "Besides, ", "And ", "What is more, "];
         let mut sentences = Vec::new();
         for (at, fact) in facts.iter().enumerate() {
-            let lead = if at == 0 {
-                self.choose("opener", openers)
-            } else {
-                self.choose("connector", connectors)
+            let (lead, greeting) = match at {
+                0 => (self.choose("opener", openers), greeting),
+                _ => (self.choose("connector", connectors), ""),
             };
-            sentences.push(sentence(lead, &fact.clause));
+            let own = fact.own_sentence(greeting, '.');
+            sentences.push(own.unwrap_or_else(|| sentence(lead, &fact.clause)));
         }
         if sentences.len() < 3
             && !self.is_asked_for_facts()
@@ -331,7 +302,7 @@ impl<'a> Turn<'a> {
 
     /// Asks whether to go on to an extended topic.
     fn ask_on(&self, facts: &[Sayable<'a>]) -> Option<String> {
-        let said = |concept: &str| facts.iter().any(|fact| fact.clause.contains(concept));
+        let said = |concept: &str| facts.iter().any(|fact| fact.mentions(concept));
         let mut new = self
             .extended_topics()
             .filter(|topic| !said(topic) && word_count(topic) <= MAX_ASKED_WORDS);
@@ -343,8 +314,18 @@ impl<'a> Turn<'a> {
 
     /// Returns a concept as the object of "about".
     fn topic(&self, concept: &str) -> Option<String> {
-        let grammar = self.grammar;
-        grammar.say(concept, PhraseSlot::Topic).or_else(|| grammar.going_on(concept))
+        let (grammar, name) = (self.grammar, self.name(concept));
+        let topic = grammar.say_named(concept, name, PhraseSlot::Topic);
+        topic.or_else(|| grammar.going_on(concept))
+    }
+
+    fn name(&self, concept: &str) -> Option<&'a str> {
+        self.graph.find(concept).and_then(|id| self.graph.name(id))
+    }
+
+    /// Returns a concept with its capitals, if it has any.
+    pub(super) fn name_of<'c>(&'c self, concept: &'c str) -> &'c str {
+        self.name(concept).unwrap_or(concept)
     }
 
     /// Returns the earlier answer to nearly the same question.

@@ -69,12 +69,13 @@ impl FactTemplate {
         if text.is_empty() {
             return None;
         }
+        let (head_name, tail_name) = (fact.head_name.as_deref(), fact.tail_name.as_deref());
         let head = if self.head == PhraseSlot::Thing && text.starts_with("{head}") {
-            grammar.subject(&fact.head)?
+            grammar.subject_named(&fact.head, head_name)?
         } else {
-            grammar.say(&fact.head, self.head)?
+            grammar.say_named(&fact.head, head_name, self.head)?
         };
-        let tail = grammar.say(&fact.tail, self.tail)?;
+        let tail = grammar.say_named(&fact.tail, tail_name, self.tail)?;
         let mut clause = text.replace("{head}", &head).replace("{tail}", &tail);
         for (mark, concept) in [("{head:ing}", &fact.head), ("{tail:ing}", &fact.tail)] {
             if clause.contains(mark) {
@@ -118,6 +119,7 @@ mod tests {
                 tail: tail.to_owned(),
                 weight: 1.0,
                 negated,
+                ..FactStatement::default()
             };
             let clause = Templates::english().clause(&fact, Grammar::english());
             assert_eq!(clause.as_deref(), said, "{fact:?}");

@@ -33,6 +33,7 @@ fn evidence(fact: &str, relevance: f64) -> Evidence {
             tail: tail.clone(),
             weight: 1.0,
             negated: fact.contains(" -") || relation.starts_with("Not"),
+            ..FactStatement::default()
         }),
         relevance: Score::new(relevance),
         document: None,
@@ -92,6 +93,39 @@ fn the_question_chooses_among_the_facts() {
     assert!(first("u: Where is the coffee?").contains("in the kitchen"));
     assert!(first("u: What happens after coffee?").contains("insomnia"));
     assert!(first("u: coffee").contains("bitter"), "else the order of selection");
+}
+
+#[test]
+fn own_words_are_said_as_they_are() {
+    let said = |line: &str, fact: &FactStatement| {
+        let (mut turn, graph) = grounded(context(&[line]), &["coffee Causes insomnia"]);
+        turn.evidence[0].fact = Some(fact.clone());
+        generate(&turn, graph.view(), &GenerationConfig::default()).text
+    };
+    let named = FactStatement {
+        head: "contoso bergen 300".to_owned(),
+        relation: "IsA".to_owned(),
+        tail: "sofa".to_owned(),
+        weight: 1.0,
+        head_name: Some("Contoso Bergen 300".to_owned()),
+        ..FactStatement::default()
+    };
+    let by_name = said("u: and dogs?", &named);
+    assert!(by_name.contains("Contoso Bergen 300 is a sofa."), "{by_name}");
+    let own = FactStatement { sentence: Some("the Bergen is soft".to_owned()), ..named };
+    assert_eq!(said("u: and dogs?", &own), "the Bergen is soft.");
+    assert_eq!(said("u: Hello, dogs?", &own), "Hello! the Bergen is soft.");
+    let chinese = FactStatement {
+        relation: "价格".to_owned(),
+        head: "contoso沙发".to_owned(),
+        head_name: Some("Contoso沙发".to_owned()),
+        tail: "300欧元".to_owned(),
+        ..own
+    };
+    assert!(!said("u: 沙发？", &chinese).contains("Bergen"), "it is in another language");
+    assert!(said("u: 沙发？", &chinese).contains("Contoso沙发的价格是300欧元。"));
+    let own = FactStatement { sentence: Some("卑尔根沙发三百欧元".to_owned()), ..chinese };
+    assert_eq!(said("u: 沙发？", &own), "卑尔根沙发三百欧元。");
 }
 
 #[test]

@@ -14,6 +14,7 @@ use super::import::{ImportedFact, normalise};
 use super::layout::{MOST_CONCEPTS, Section, lemma_key};
 use super::snapshot::{Backing, Snapshot};
 use super::whole::write_whole_by;
+use super::wording::{OwnWords, check_sentence};
 use super::{ConceptId, Fact, Graph, MAX_CONCEPT_BYTES};
 use crate::language::Lexicon;
 
@@ -61,6 +62,7 @@ pub struct Builder {
     concepts: Vec<FxHashMap<Box<str>, u32>>,
     concept_count: u32,
     facts: FxHashMap<(u32, u32, u16, u8), f32>,
+    own: OwnWords,
 }
 
 /// Interns names, in order of appearance.
@@ -108,8 +110,7 @@ impl Interners {
     /// The numbers of a fact's language, relation and source.
     pub(super) fn intern(&mut self, fact: &ImportedFact) -> Result<[usize; 3], BuildError> {
         let [languages, relations, sources] = &mut self.0;
-        let source = if fact.source.is_empty() { "unnamed" } else { &fact.source };
-        let source = sources.intern(source, "sources", 255)?;
+        let source = sources.intern(source_of(fact), "sources", 255)?;
         let relation = relations.intern(&fact.relation, "relations", 65_535)?;
         Ok([languages.intern(&fact.language, "languages", 255)?, relation, source])
     }
@@ -120,6 +121,11 @@ impl Interners {
         let names = Names::new([languages.0, relations.0, sources.0]);
         (names, [languages.1, relations.1, sources.1])
     }
+}
+
+/// The name of a fact's source.
+pub(super) fn source_of(fact: &ImportedFact) -> &str {
+    if fact.source.is_empty() { "unnamed" } else { &fact.source }
 }
 
 /// Returns the normalised head and tail of a fact, if a snapshot can hold it.
@@ -146,6 +152,7 @@ pub(super) fn checked(fact: &ImportedFact) -> Result<[String; 2], BuildError> {
     if !fact.weight.is_finite() || fact.weight == 0.0 {
         return Err(BuildError::Weight(fact.weight));
     }
+    fact.sentence.as_deref().map_or(Ok(()), check_sentence)?;
     Ok([head, tail])
 }
 
@@ -155,9 +162,9 @@ impl Builder {
         Self::default()
     }
 
-    /// Adds a fact. Normalises its texts. Folds it into an earlier fact with the same head,
-    /// relation, tail and source: the larger absolute weight stays, and of two equally strong ones
-    /// the negated one.
+    /// Adds a fact. Normalises its texts, and keeps its sentence and its capitals to say it. Folds
+    /// it into an earlier fact with the same head, relation, tail and source: the larger absolute
+    /// weight stays, and of two equally strong ones the negated one.
     ///
     /// # Errors
     /// A field is empty, too long or contains control characters, the weight is zero or not finite,
@@ -167,10 +174,12 @@ impl Builder {
         let [head, tail] = checked(fact)?;
         let [language, relation, source] = self.names.intern(fact)?;
         let (relation, source) = (relation as u16, source as u8);
+        let ends = [&*head, &*tail];
         let (head, tail) = (self.concept(language, &head)?, self.concept(language, &tail)?);
         if self.facts.len() == u32::MAX as usize {
             return Err(BuildError::TooMany { what: "facts", limit: u32::MAX as usize });
         }
+        self.own.add(fact, source_of(fact), ends);
         let weight = self.facts.entry((head, tail, relation, source)).or_insert(fact.weight);
         let strength = |weight: f32| (weight.abs(), weight < 0.0);
         if strength(fact.weight) > strength(*weight) {
@@ -257,7 +266,7 @@ impl Builder {
         compiler.end_dictionary(dictionary)?;
         adjacency(&mut compiler, facts, texts.len())?;
         lemma_index(&mut compiler, &texts)?;
-        compiler.assemble(out)
+        compiler.assemble(&self.own, out)
     }
 
     fn sorted_concepts(&self, language_places: &[usize]) -> Vec<Concept<'_>> {

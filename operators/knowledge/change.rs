@@ -7,8 +7,10 @@ use serde::{Deserialize, Serialize};
 use turnstream_schemas::{FactKey, FactValue, PhrasingKey, PhrasingValue};
 
 use super::builder::BuildError;
+use super::import::written;
 use super::phrasings::{PhrasingChange, Taught};
-use super::{MAX_CONCEPT_BYTES, normalise};
+use super::wording::check_sentence;
+use super::{MAX_CONCEPT_BYTES, Wording, normalise};
 
 /// The present state of a statement.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -17,6 +19,15 @@ pub struct Upsert {
     pub weight: f32,
     /// Language of head and tail.
     pub language: String,
+    /// The words of its own.
+    pub wording: Wording,
+}
+
+impl Upsert {
+    /// A state without words of its own.
+    pub fn new(weight: f32, language: &str) -> Self {
+        Self { weight, language: language.to_owned(), wording: Wording::default() }
+    }
 }
 
 /// A change of a statement: an upsert or a retraction.
@@ -58,6 +69,12 @@ pub enum ChangeError {
     /// No graph can hold the statement.
     #[error(transparent)]
     Fact(#[from] BuildError),
+    /// A name of the value is another text than that of the key.
+    #[error("the {field} is not the text of the key with capitals")]
+    Name {
+        /// The field.
+        field: &'static str,
+    },
     /// The record does not say what a phrasing leads to.
     #[error(
         "the value does not say what the phrasing leads to: {0}; it must be JSON like \
@@ -108,14 +125,16 @@ impl Change {
         Self::new(key, value.map_err(ChangeError::Value)?)
     }
 
-    /// Makes a normalised and checked change.
+    /// Makes a normalised and checked change. Capitals of the key stay as names, unless the value
+    /// has names.
     ///
     /// # Errors
-    /// [`ChangeError::Fact`] if no graph can hold the statement.
-    pub fn new(key: FactKey, value: Option<FactValue>) -> Result<Self, ChangeError> {
-        let FactKey { source, head, relation, tail } = key;
-        let (head, tail) = (normalise(&head), normalise(&tail));
-        let key = FactKey { source, head, relation, tail };
+    /// [`ChangeError::Fact`] if no graph can hold the statement, [`ChangeError::Name`] if the value
+    /// names another concept than the key.
+    pub fn new(given: FactKey, value: Option<FactValue>) -> Result<Self, ChangeError> {
+        let (head, tail) = (normalise(&given.head), normalise(&given.tail));
+        let names = [written(&given.head, &head), written(&given.tail, &tail)];
+        let key = FactKey { head, tail, ..given };
         let texts = [
             ("head", &key.head),
             ("tail", &key.tail),
@@ -126,22 +145,17 @@ impl Change {
             check_text(field, text)?;
         }
         let stands = value.filter(|value| !value.retracted);
-        let upsert = stands.map(|FactValue { weight, language, .. }| Upsert { weight, language });
-        if let Some(Upsert { weight, language }) = &upsert {
-            check_text("language", language)?;
-            if !weight.is_finite() || *weight == 0.0 {
-                return Err(BuildError::Weight(*weight).into());
-            }
-        }
+        let upsert = stands.map(|value| checked_upsert(&key, value, names)).transpose()?;
         Ok(Self { key, upsert })
     }
 
     /// Returns the key and the value of the record of this change. A retraction has a value, so
     /// that compaction keeps it.
     pub fn record(&self) -> (Vec<u8>, Vec<u8>) {
-        let value = match &self.upsert {
-            Some(Upsert { weight, language }) => {
-                FactValue { weight: *weight, language: language.clone(), retracted: false }
+        let value = match self.upsert.clone() {
+            Some(Upsert { weight, language, wording }) => {
+                let Wording { sentence, head: head_name, tail: tail_name } = wording;
+                FactValue { weight, language, sentence, head_name, tail_name, retracted: false }
             }
             None => FactValue { retracted: true, ..FactValue::default() },
         };
@@ -149,6 +163,37 @@ impl Change {
         let key = serde_json::to_vec(&self.key).unwrap_or_default();
         (key, serde_json::to_vec(&value).unwrap_or_default())
     }
+}
+
+/// Checks the state of a statement, given the names that its key has.
+fn checked_upsert(
+    key: &FactKey,
+    value: FactValue,
+    [head, tail]: [Option<String>; 2],
+) -> Result<Upsert, ChangeError> {
+    let FactValue { weight, language, sentence, head_name, tail_name, .. } = value;
+    check_text("language", &language)?;
+    if !weight.is_finite() || weight == 0.0 {
+        return Err(BuildError::Weight(weight).into());
+    }
+    sentence.as_deref().map_or(Ok(()), check_sentence)?;
+    let sentence = sentence.map(|sentence| sentence.trim().to_owned());
+    let head = name("head_name", head_name.as_deref(), &key.head)?.or(head);
+    let tail = name("tail_name", tail_name.as_deref(), &key.tail)?.or(tail);
+    Ok(Upsert { weight, language, wording: Wording { sentence, head, tail } })
+}
+
+/// The name that a value gives a concept, if it has capitals.
+fn name(
+    field: &'static str,
+    given: Option<&str>,
+    text: &str,
+) -> Result<Option<String>, ChangeError> {
+    let Some(given) = given else { return Ok(None) };
+    if normalise(given) != text {
+        return Err(ChangeError::Name { field });
+    }
+    Ok(written(given, text))
 }
 
 fn check_text(field: &'static str, text: &str) -> Result<(), BuildError> {
@@ -181,11 +226,28 @@ mod tests {
     fn a_record_is_read_normalised_and_written_again() {
         let change = read(KEY, Some(r#"{"weight":-2}"#)).unwrap();
         assert_eq!(change.key.head, "ice cream");
-        let upsert = Upsert { weight: -2.0, language: "en".to_owned() };
+        let names = Wording { head: Some("Ice Cream".to_owned()), ..Wording::default() };
+        let upsert = Upsert { wording: names, ..Upsert::new(-2.0, "en") };
         assert_eq!(change.upsert, Some(upsert));
         let (key, value) = change.record();
         assert_eq!(Change::read(&key, Some(&value)).unwrap(), change);
         assert_eq!(String::from_utf8(key).unwrap(), KEY.replace("Ice_Cream", "ice cream"));
+    }
+
+    #[test]
+    fn a_sentence_and_names_are_read_and_written_again() {
+        let said =
+            r#"{"sentence":" Our Ice is cold. ","tail_name":"COLD","head_name":"ice cream"}"#;
+        let change = read(KEY, Some(said)).unwrap();
+        let text = |text: &str| Some(text.to_owned());
+        let (head, tail) = (text("Ice Cream"), text("COLD"));
+        let wording = Wording { sentence: text("Our Ice is cold."), head, tail };
+        assert_eq!(change.upsert, Some(Upsert { wording, ..Upsert::new(1.0, "en") }));
+        let (key, value) = change.record();
+        assert_eq!(Change::read(&key, Some(&value)).unwrap(), change);
+        // A value without any is written as it was before there were any.
+        let (_, value) = read(&KEY.replace("Ice_Cream", "ice"), Some("{}")).unwrap().record();
+        assert_eq!(String::from_utf8(value).unwrap(), r#"{"weight":1.0,"language":"en"}"#);
     }
 
     #[test]
@@ -238,6 +300,13 @@ mod tests {
             (KEY, Some("1"), "the value neither"),
             (KEY, Some(r#"{"weight":0}"#), "the weight 0"),
             (KEY, Some(r#"{"wieght":1}"#), "wieght"),
+            (KEY, Some(r#"{"sentence":" "}"#), "the sentence is empty"),
+            (KEY, Some(r#"{"sentence":"Ice\ncream."}"#), "the sentence holds"),
+            (
+                KEY,
+                Some(r#"{"head_name":"Cold Cream"}"#),
+                "the head_name is not the text of the key",
+            ),
             (r#"{"source":"s","head":" _ ","relation":"IsA","tail":"b"}"#, None, "head is empty"),
             (
                 r#"{"source":"s","head":"a\u0001","relation":"IsA","tail":"b"}"#,

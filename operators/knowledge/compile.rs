@@ -10,11 +10,12 @@ use rustc_hash::{FxHashMap, FxHashSet};
 use tempfile::SpooledTempFile;
 
 use super::layout::{
-    CHECKED_FROM, CHECKSUM_AT, Counts, FORMAT_VERSION, HEADER_BYTES, MAGIC, SECTIONS, Section,
-    label, lexicon_fingerprint,
+    CHECKED_FROM, CHECKSUM_AT, Counts, HEADER_BYTES, MAGIC, SECTIONS, Section, format_of, label,
+    lexicon_fingerprint,
 };
 use super::packed::{OffsetsWriter, PackedWriter};
 use super::relation::positive_name;
+use super::wording::OwnWords;
 use super::{ConceptId, Fact, RelationId};
 
 mod writers;
@@ -330,8 +331,12 @@ impl Compiler {
         self.put(Section::GramConcepts, writer.concepts.finish()?)
     }
 
-    /// Writes the header and all sections.
-    pub(super) fn assemble(mut self, out: &mut (impl Write + Seek)) -> io::Result<()> {
+    /// Writes the header, all sections and the own words.
+    pub(super) fn assemble(
+        mut self,
+        own: &OwnWords,
+        out: &mut (impl Write + Seek),
+    ) -> io::Result<()> {
         let Names { languages, relations, sources, .. } = &self.names;
         let lines = [languages, relations, sources].map(|names| names.join("\t"));
         let fingerprint = lexicon_fingerprint(languages.iter().map(String::as_str));
@@ -339,7 +344,7 @@ impl Compiler {
 
         let mut header = [0; HEADER_BYTES + 8 * SECTIONS];
         header[..8].copy_from_slice(&MAGIC);
-        header[8..12].copy_from_slice(&FORMAT_VERSION.to_le_bytes());
+        header[8..12].copy_from_slice(&format_of(own).to_le_bytes());
         let Counts { concepts, facts, lemmas, .. } = self.counts;
         let counts = [fingerprint, concepts as u32, facts as u32, self.largest, lemmas as u32];
         for (at, count) in (CHECKED_FROM..).step_by(4).zip(counts) {
@@ -365,6 +370,9 @@ impl Compiler {
                 out.write_all(&buffer[..read])?;
             }
         }
+        let own = own.lines();
+        checksum.update(own.as_bytes());
+        out.write_all(own.as_bytes())?;
         let end = out.stream_position()?;
         out.seek(SeekFrom::Start(begin + CHECKSUM_AT as u64))?;
         out.write_all(&checksum.finalize().to_le_bytes())?;

@@ -9,13 +9,14 @@ use std::fs::File;
 use std::io::{self, BufReader, BufWriter, Read, Seek, Write};
 use std::path::{Path, PathBuf};
 
-use super::builder::{BuildError, Interners, LemmaKeys, checked};
+use super::builder::{BuildError, Interners, LemmaKeys, checked, source_of};
 use super::compile::{Compiler, Seen, Storage, rank};
 use super::grams::grams_of_index_key;
 use super::import::ImportedFact;
 use super::layout::{MOST_CONCEPTS, Section};
 use super::sorter::Sorter;
 use super::whole::{folder_of, write_whole_by};
+use super::wording::OwnWords;
 use super::{ConceptId, Fact};
 
 /// Collects facts and compiles them within bounded memory. The result depends neither on the order
@@ -29,6 +30,7 @@ pub struct ExternalBuilder {
     /// The other fields of the facts.
     rest: BufWriter<File>,
     facts: u32,
+    own: OwnWords,
 }
 
 /// Why a fact was refused.
@@ -52,8 +54,8 @@ const END_BYTES: usize = 5;
 impl ExternalBuilder {
     /// Creates an empty builder and the folder of the snapshot, in which its files lie. Two sorts
     /// run at a time and share `memory_bytes`. Beside them the builder holds four bytes for each
-    /// concept, about five more for its offsets, and 40 bytes for each different (relation, source,
-    /// weight).
+    /// concept, about five more for its offsets, 40 bytes for each different (relation, source,
+    /// weight), and the sentences and the names with capitals that the facts bring.
     ///
     /// # Errors
     /// The folder cannot be created or written in.
@@ -68,6 +70,7 @@ impl ExternalBuilder {
             ends: Sorter::new(folder, sorter_bytes),
             rest: BufWriter::new(tempfile::tempfile_in(folder)?),
             facts: 0,
+            own: OwnWords::default(),
         })
     }
 
@@ -95,6 +98,7 @@ impl ExternalBuilder {
         self.rest.write_all(&(relation as u16).to_le_bytes())?;
         self.rest.write_all(&[source as u8])?;
         self.rest.write_all(&fact.weight.to_le_bytes())?;
+        self.own.add(fact, source_of(fact), ends.each_ref().map(String::as_str));
         self.facts += 1;
         Ok(())
     }
@@ -104,7 +108,7 @@ impl ExternalBuilder {
     /// # Errors
     /// A file cannot be written, or there are too many concepts.
     pub fn write(self, mut progress: impl FnMut(&'static str)) -> io::Result<()> {
-        let Self { path, sorter_bytes, names, ends, mut rest, facts } = self;
+        let Self { path, sorter_bytes, names, ends, mut rest, facts, own } = self;
         let folder = folder_of(&path);
         let sorter = || Sorter::new(folder, sorter_bytes);
         let (names, places) = names.sorted();
@@ -127,7 +131,7 @@ impl ExternalBuilder {
         progress("indexing lemmas");
         write_lemmas(&mut compiler, keys, [sorter(), sorter()])?;
         progress("writing the snapshot");
-        write_whole_by(&path, |file| compiler.assemble(file))
+        write_whole_by(&path, |file| compiler.assemble(&own, file))
     }
 }
 

@@ -3,6 +3,7 @@
 
 mod triples;
 
+use std::borrow::Cow;
 use std::io::{BufRead, Read};
 
 use serde::{Deserialize, Serialize};
@@ -27,9 +28,9 @@ const PROGRESS_LINES: u64 = 8192;
 pub struct ImportedFact {
     /// Name of the relation, such as `UsedFor`.
     pub relation: String,
-    /// Text of the head; normalised when it is added.
+    /// Text of the head; normalised when it is added, which keeps its capitals for what is said.
     pub head: String,
-    /// Text of the tail; normalised when it is added.
+    /// Text of the tail, as the head.
     pub tail: String,
     /// Strength. Below 0 the statement is negated.
     pub weight: f32,
@@ -37,10 +38,12 @@ pub struct ImportedFact {
     pub source: String,
     /// Language of head and tail, such as `en`.
     pub language: String,
+    /// The sentence that says the fact as it is, if the source brings one.
+    pub sentence: Option<String>,
 }
 
 impl ImportedFact {
-    /// An English fact of an unnamed source.
+    /// An English fact of an unnamed source, without a sentence.
     pub fn new(head: &str, relation: &str, tail: &str, weight: f32) -> Self {
         Self {
             relation: relation.to_owned(),
@@ -49,6 +52,7 @@ impl ImportedFact {
             weight,
             source: "unnamed".to_owned(),
             language: "en".to_owned(),
+            sentence: None,
         }
     }
 }
@@ -61,7 +65,7 @@ pub enum Format {
     Auto,
     /// ConceptNet's public assertions: tab-separated uri, relation, start, end, JSON.
     ConceptNetCsv,
-    /// Tab-separated relation, head, tail, weight and, if known, source.
+    /// Tab-separated relation, head, tail, weight and, optionally, source and sentence.
     Tsv,
     /// Tab-separated head, relation, tail, every weight 1; never decided by the first line.
     Triples,
@@ -187,19 +191,36 @@ pub(super) enum LineError {
 /// Normalises the text of a concept as ConceptNet does: NFC, lower case, underscores and runs of
 /// white space as single spaces, none at the ends.
 pub fn normalise(text: &str) -> String {
-    let composed = match is_nfc_quick(text.chars()) {
-        IsNormalized::Yes => text.to_lowercase(),
-        _ => text.nfc().collect::<String>().to_lowercase(),
-    };
-    let mut normal = String::with_capacity(composed.len());
-    let words = composed.split(|letter: char| letter == '_' || letter.is_whitespace());
-    for word in words.filter(|word| !word.is_empty()) {
-        if !normal.is_empty() {
-            normal.push(' ');
-        }
-        normal.push_str(word);
+    spaced(&composed(text).to_lowercase())
+}
+
+/// The text of a concept with its capitals, otherwise [normalised](normalise); `None` if it has no
+/// capitals.
+pub(super) fn written(text: &str, normalised: &str) -> Option<String> {
+    let has_capitals = text.contains(char::is_uppercase);
+    let written = has_capitals.then(|| spaced(&composed(text)));
+    written.filter(|written| written != normalised)
+}
+
+/// The text in NFC.
+fn composed(text: &str) -> Cow<'_, str> {
+    match is_nfc_quick(text.chars()) {
+        IsNormalized::Yes => Cow::Borrowed(text),
+        _ => Cow::Owned(text.nfc().collect()),
     }
-    normal
+}
+
+/// The words of a text with single spaces.
+fn spaced(text: &str) -> String {
+    let mut spaced = String::with_capacity(text.len());
+    let words = text.split(|letter: char| letter == '_' || letter.is_whitespace());
+    for word in words.filter(|word| !word.is_empty()) {
+        if !spaced.is_empty() {
+            spaced.push(' ');
+        }
+        spaced.push_str(word);
+    }
+    spaced
 }
 
 /// Reads facts into a builder. Calls `progress` from time to time with the number of lines.
@@ -338,21 +359,22 @@ fn parse_tsv(
     first: bool,
 ) -> Result<Option<ImportedFact>, LineError> {
     let columns: Vec<&str> = line.split('\t').collect();
-    let ([relation, head, tail, weight] | [relation, head, tail, weight, _]) = columns[..] else {
-        return Err(LineError::Columns { found: columns.len(), expected: "4 or 5" });
+    let (&[relation, head, tail, weight, ..], 4..=6) = (&columns[..], columns.len()) else {
+        return Err(LineError::Columns { found: columns.len(), expected: "4 to 6" });
     };
     let number = weight.trim().parse();
     if first && number.is_err() && relation.trim().eq_ignore_ascii_case("relation") {
         return Ok(None);
     }
-    let source = columns.get(4).map(|source| source.trim()).filter(|source| !source.is_empty());
+    let column = |at: usize| columns.get(at).map(|it| it.trim()).filter(|it| !it.is_empty());
     Ok(Some(ImportedFact {
         relation: relation.trim().trim_start_matches("/r/").to_owned(),
         head: head.to_owned(),
         tail: tail.to_owned(),
         weight: number.map_err(|_| LineError::Weight(weight.to_owned()))?,
-        source: options.source.as_deref().or(source).unwrap_or("tsv").to_owned(),
+        source: options.source.as_deref().or(column(4)).unwrap_or("tsv").to_owned(),
         language: options.languages.first().map_or("en", String::as_str).to_owned(),
+        sentence: column(5).map(str::to_owned),
     }))
 }
 
@@ -392,6 +414,7 @@ fn parse_conceptnet(
         weight: info.weight,
         source: source.unwrap_or("conceptnet").to_owned(),
         language: language.to_owned(),
+        sentence: None,
     }))
 }
 

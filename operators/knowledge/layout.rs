@@ -3,15 +3,19 @@
 //! The file has a header of [`HEADER_BYTES`], a u64 length for each section, and the sections. All
 //! numbers are little-endian. The checksum covers everything after itself. The counts in the header
 //! determine the widths: a concept takes as few bits as distinguish all concepts, and so do labels
-//! and languages.
+//! and languages. Where facts bring words of their own, the sections are followed by
+//! [`OwnWords::lines`], and the file has the format [`WORDED_FORMAT_VERSION`].
 
 use std::ops::Range;
 
 use super::packed::{bits_among, check_offsets, offset, packed_bytes, read_bits};
+use super::wording::OwnWords;
 use crate::language::Lexicon;
 
-/// Version of this layout. Part of the name under which a built pack is cached.
+/// Version of this layout without own words. Part of the name under which a built pack is cached.
 pub const FORMAT_VERSION: u32 = 3;
+/// Version of this layout with own words, which programs before it refuse.
+pub(super) const WORDED_FORMAT_VERSION: u32 = 4;
 
 pub(super) const MAGIC: [u8; 8] = *b"TURNKNOW";
 /// magic 8, format version 4, checksum 4, lexicon 4, concepts 4, facts 4, largest degree 4, entries
@@ -144,6 +148,22 @@ pub(super) fn range(sections: &[Range<usize>; SECTIONS], section: Section) -> Ra
     sections[section as usize].clone()
 }
 
+/// The version of a file with these own words.
+pub(super) fn format_of(own: &OwnWords) -> u32 {
+    if own.is_empty() { FORMAT_VERSION } else { WORDED_FORMAT_VERSION }
+}
+
+/// Reads the own words, which follow the last section; `None` if they are damaged, or if a file of
+/// this format does not end as it should.
+pub(super) fn own_words(
+    bytes: &[u8],
+    sections: &[Range<usize>; SECTIONS],
+    format: u32,
+) -> Option<OwnWords> {
+    let lines = &bytes[range(sections, Section::GramConcepts).end..];
+    OwnWords::read(lines).filter(|own| format_of(own) == format)
+}
+
 /// Reads the section table: a u64 length each, directly after the header. The sections follow it.
 pub(super) fn sections(bytes: &[u8]) -> Option<[Range<usize>; SECTIONS]> {
     let table = bytes.get(HEADER_BYTES..HEADER_BYTES + 8 * SECTIONS)?;
@@ -155,7 +175,7 @@ pub(super) fn sections(bytes: &[u8]) -> Option<[Range<usize>; SECTIONS]> {
         *section = start..end;
         start = end;
     }
-    (start == bytes.len()).then_some(sections)
+    Some(sections)
 }
 
 /// Verifies what reading relies on: lengths match the counts, offsets rise and end at the end, ids

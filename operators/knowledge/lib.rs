@@ -33,6 +33,7 @@ mod vectors;
 mod verbalise;
 mod view;
 mod whole;
+mod wording;
 
 mod kept;
 pub mod language;
@@ -69,13 +70,15 @@ pub use vectors::{
     FactVectors, MAX_VECTOR_DIMENSIONS, QueryVector, Row, VectorsError, VectorsHeader,
     VectorsWriter, quantise,
 };
-pub use verbalise::verbalise;
+pub use verbalise::{verbalise, worded};
 pub use view::View;
 pub use whole::write_whole;
+pub use wording::Wording;
 
 pub(crate) use snapshot::LemmaWalk;
 
 use snapshot::Snapshot;
+use wording::OwnWords;
 
 /// A concept of the graph, as a number that is valid within one snapshot. Ids follow the order of
 /// the concepts' texts.
@@ -187,6 +190,11 @@ impl Graph {
     /// The size of each part of the snapshot in bytes.
     pub fn parts(&self) -> Vec<(&'static str, u64)> {
         self.snapshot.parts()
+    }
+
+    /// The words that facts bring of their own.
+    pub(crate) fn own_words(&self) -> &OwnWords {
+        self.snapshot.own_words()
     }
 
     /// All concepts, in order of their texts.

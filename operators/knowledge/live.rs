@@ -16,6 +16,7 @@ mod arrange;
 mod collect;
 mod dictionary;
 mod present;
+mod reworded;
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, VecDeque};
@@ -27,9 +28,10 @@ use timely::dataflow::operators::probe::Handle;
 use turnstream_schemas::KnowledgeState;
 
 use super::phrasings::{PhrasingChange, Phrasings};
-use super::{Fact, Graph, View};
+use super::{Change, Fact, Graph, View};
 use arrange::{Batches, Trace, Version};
 pub(super) use dictionary::Dictionary;
+pub(super) use reworded::Reworded;
 
 /// A fact that differs from the snapshot, in the sort order of a head's facts: tail, relation,
 /// source, negated, weight.
@@ -112,8 +114,8 @@ pub(super) enum Side {
     To,
 }
 
-/// A version of the graph and of the phrasings. A turn reads one version from its first stage to its
-/// last.
+/// A version of the graph, of the own words of its facts, and of the phrasings. A turn reads one
+/// version from its first stage to its last.
 #[derive(Clone, Debug, Default)]
 pub struct KnowledgeVersion(Arc<Named>);
 
@@ -121,6 +123,7 @@ pub struct KnowledgeVersion(Arc<Named>);
 struct Named {
     version: Version,
     state: KnowledgeState,
+    reworded: Arc<Reworded>,
     phrasings: Phrasings,
 }
 
@@ -187,6 +190,7 @@ struct Live {
 /// An applied batch of changes.
 struct Applied {
     version: Version,
+    reworded: Vec<Change>,
     phrasings: Vec<PhrasingChange>,
     offsets: BTreeMap<i32, i64>,
 }
@@ -213,7 +217,8 @@ impl Knowledge {
     pub fn new(graph: Arc<Graph>, phrasings: Phrasings) -> Self {
         let state =
             KnowledgeState { snapshot: graph.version().to_owned(), offsets: BTreeMap::new() };
-        let now = KnowledgeVersion(Arc::new(Named { version: 0, state, phrasings }));
+        let reworded = Arc::default();
+        let now = KnowledgeVersion(Arc::new(Named { version: 0, state, reworded, phrasings }));
         Self { graph, now: Rc::new(RefCell::new(now)), live: Rc::default() }
     }
 
@@ -225,10 +230,8 @@ impl Knowledge {
     /// Runs look-ups in a version.
     pub fn at<T>(&self, version: &KnowledgeVersion, look: impl FnOnce(View<'_>) -> T) -> T {
         let live = self.live.borrow();
-        match live.as_ref().and_then(|live| live.read(version.0.version)) {
-            Some(reading) => look(View::of(&self.graph, &reading)),
-            None => look(self.graph.view()),
-        }
+        let reading = live.as_ref().and_then(|live| live.read(version.0.version));
+        look(View::of(&self.graph, reading.as_ref(), &version.0.reworded))
     }
 
     /// Moves to the latest complete version and drops versions that no turn holds. Call it after
@@ -236,11 +239,12 @@ impl Knowledge {
     pub fn settle(&self) {
         let mut live = self.live.borrow_mut();
         let Some(live) = live.as_mut() else { return };
-        let (mut latest, mut taught) = (None, Vec::new());
+        let (mut latest, mut reworded, mut taught) = (None, Vec::new(), Vec::new());
         while let Some(Applied { version, .. }) = live.applied.front()
             && !live.probe.less_equal(version)
         {
             latest = live.applied.pop_front().map(|applied| {
+                reworded.extend(applied.reworded);
                 taught.extend(applied.phrasings);
                 (applied.version, applied.offsets)
             });
@@ -248,10 +252,15 @@ impl Knowledge {
         let moved = latest.is_some();
         if let Some((version, offsets)) = latest {
             let state = KnowledgeState { snapshot: self.graph.version().to_owned(), offsets };
-            let before = self.now();
-            let before = before.phrasings();
-            let phrasings = if taught.is_empty() { before.clone() } else { before.with(taught) };
-            let now = KnowledgeVersion(Arc::new(Named { version, state, phrasings }));
+            let KnowledgeVersion(before) = self.now();
+            let Named { reworded: words, phrasings, .. } = &*before;
+            let reworded = match reworded.is_empty() {
+                true => Arc::clone(words),
+                false => Arc::new(words.with(reworded)),
+            };
+            let phrasings =
+                if taught.is_empty() { phrasings.clone() } else { phrasings.with(taught) };
+            let now = KnowledgeVersion(Arc::new(Named { version, state, reworded, phrasings }));
             *self.now.borrow_mut() = now.clone();
             live.versions.push_back(now);
         }

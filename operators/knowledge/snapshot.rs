@@ -13,11 +13,12 @@ use memmap2::Mmap;
 
 use super::layout::{
     CHECKED_FROM, CHECKSUM_AT, Counts, FORMAT_VERSION, HEADER_BYTES, LEMMA_KEY_SEPARATOR, MAGIC,
-    SECTIONS, Section, check, check_names, lemma_key, lexicon_fingerprint, names, range,
-    read_label, read_u32, sections,
+    SECTIONS, Section, WORDED_FORMAT_VERSION, check, check_names, lemma_key, lexicon_fingerprint,
+    names, own_words, range, read_label, read_u32, sections,
 };
 use super::packed::{bits_among, offset, read_bits, read_u64};
 use super::relation::RelationEntry;
+use super::wording::OwnWords;
 use super::{ConceptId, Fact, RelationId};
 use crate::language::Lexicon;
 
@@ -46,8 +47,8 @@ pub enum SnapshotError {
     },
     /// Another version wrote the file.
     #[error(
-        "{path} has snapshot format {found}, this program reads format {expected}; import the \
-         facts again with `turnstream knowledge import`",
+        "{path} has snapshot format {found}, this program reads up to {expected}; import the facts \
+         again with `turnstream knowledge import`",
         path = path.display()
     )]
     Format {
@@ -55,7 +56,7 @@ pub enum SnapshotError {
         path: PathBuf,
         /// Its format.
         found: u32,
-        /// The format of this program.
+        /// The newest format of this program.
         expected: u32,
     },
     /// The file's lemma index was built with other linguistic data.
@@ -121,6 +122,7 @@ pub(super) struct Snapshot {
     languages: Vec<String>,
     relations: Vec<RelationEntry>,
     sources: Vec<String>,
+    own: OwnWords,
     version: String,
     counts: Counts,
     /// Bits of a concept, and of a label.
@@ -150,8 +152,8 @@ impl Snapshot {
             .ok_or_else(|| SnapshotError::NotASnapshot { path: path.to_owned() })?;
         let [format, checksum, lexicon, concepts, facts, largest, lemmas] =
             [8, CHECKSUM_AT, 16, 20, 24, 28, 32].map(|at| read_u32(header, at));
-        if format != FORMAT_VERSION {
-            let (found, expected) = (format, FORMAT_VERSION);
+        if !(FORMAT_VERSION..=WORDED_FORMAT_VERSION).contains(&format) {
+            let (found, expected) = (format, WORDED_FORMAT_VERSION);
             return Err(SnapshotError::Format { path: path.to_owned(), found, expected });
         }
         if crc32fast::hash(&bytes[CHECKED_FROM..]) != checksum {
@@ -174,6 +176,8 @@ impl Snapshot {
             lemmas: lemmas as usize,
             grams: range(&sections, Section::Grams).len() / 8,
         };
+        let own = own_words(bytes, &sections, format)
+            .ok_or_else(|| damaged("its last section does not end with the file"))?;
         check(bytes, &sections, &counts).map_err(damaged)?;
         check_names(bytes, &sections, &counts, [&languages, &relations, &sources])
             .map_err(damaged)?;
@@ -188,6 +192,7 @@ impl Snapshot {
             languages,
             relations: relations.iter().map(|name| RelationEntry::new(name)).collect(),
             sources,
+            own,
             version: format!("{checksum:08x}-{facts}"),
             widths: [counts.concept_bits(), counts.label_bits()],
             counts,
@@ -250,6 +255,10 @@ impl Snapshot {
 
     pub(super) fn sources(&self) -> &[String] {
         &self.sources
+    }
+
+    pub(super) fn own_words(&self) -> &OwnWords {
+        &self.own
     }
 
     pub(super) fn text(&self, id: ConceptId) -> &str {

@@ -2,7 +2,7 @@
 
 use super::chinese::chinese_clause;
 use super::relation::Form;
-use super::{Fact, View};
+use super::{Fact, View, Wording};
 use crate::language::Lexicon;
 
 /// Words a fact as a plain English clause: "coffee is used for waking up". A negated fact contains
@@ -10,18 +10,36 @@ use crate::language::Lexicon;
 /// articles. A verb at the beginning of an end of the fact is inflected as the relation requires.
 /// Chinese facts are worded in Chinese ([`chinese_clause`]).
 pub fn verbalise(graph: View<'_>, fact: &Fact) -> String {
+    clause(graph, fact, &Wording::default())
+}
+
+/// Words a fact as it is said: by its own sentence, if it has one, or else as [`verbalise`] does,
+/// with the names of its ends.
+pub fn worded(graph: View<'_>, fact: &Fact, wording: &Wording) -> String {
+    wording.sentence.clone().unwrap_or_else(|| clause(graph, fact, wording))
+}
+
+fn clause(graph: View<'_>, fact: &Fact, names: &Wording) -> String {
     let relation = graph.relation(fact.relation);
     let link = if fact.negated { relation.denies } else { relation.affirms };
-    let (head, tail) = (graph.concept(fact.head), graph.concept(fact.tail));
+    // Names are not inflected.
+    let (head, head_form) = match &names.head {
+        Some(name) => (name.as_str(), Form::Plain),
+        None => (graph.concept(fact.head), relation.head),
+    };
+    let (tail, tail_form) = match &names.tail {
+        Some(name) => (name.as_str(), Form::Plain),
+        None => (graph.concept(fact.tail), relation.tail),
+    };
     if let Some(clause) = chinese_clause(head, relation.name, tail, fact.negated) {
         return clause;
     }
     let mut text = String::with_capacity(head.len() + link.len() + tail.len() + 8);
-    inflect(head, relation.head, &mut text);
+    inflect(head, head_form, &mut text);
     text.push(' ');
     text.push_str(link);
     text.push(' ');
-    inflect(tail, relation.tail, &mut text);
+    inflect(tail, tail_form, &mut text);
     text
 }
 

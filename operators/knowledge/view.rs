@@ -7,13 +7,11 @@
 use std::cmp::Ordering;
 use std::cmp::Reverse;
 
-use super::live::{Ranked, Reading, Side};
+use super::live::{Ranked, Reading, Reworded, Side};
 use super::snapshot::LemmaWalk;
+use super::wording::is_common;
 use super::{ConceptId, Fact, Graph, Relation, RelationId};
 use crate::language::Lexicon;
-
-/// How the names of common sources begin: ConceptNet's datasets, and WordNet's.
-const COMMON_SOURCES: [&str; 5] = ["cn4", "cn100k", "conceptnet", "/d/", "oewn"];
 
 /// One version of the graph. Cheap to copy. Ids are those of the worker that reads it, and are
 /// valid as long as the version.
@@ -21,6 +19,7 @@ const COMMON_SOURCES: [&str; 5] = ["cn4", "cn100k", "conceptnet", "/d/", "oewn"]
 pub struct View<'k> {
     graph: &'k Graph,
     live: Option<&'k Reading<'k>>,
+    reworded: Option<&'k Reworded>,
 }
 
 impl std::fmt::Debug for View<'_> {
@@ -34,7 +33,7 @@ impl std::fmt::Debug for View<'_> {
 
 impl<'k> From<&'k Graph> for View<'k> {
     fn from(graph: &'k Graph) -> Self {
-        Self { graph, live: None }
+        Self { graph, live: None, reworded: None }
     }
 }
 
@@ -56,13 +55,22 @@ impl<P: Iterator<Item = Fact>, C: Iterator<Item = Fact>> Iterator for Facts<P, C
 }
 
 impl<'k> View<'k> {
-    pub(super) fn of(graph: &'k Graph, live: &'k Reading<'k>) -> Self {
-        Self { graph, live: Some(live) }
+    pub(super) fn of(
+        graph: &'k Graph,
+        live: Option<&'k Reading<'k>>,
+        reworded: &'k Reworded,
+    ) -> Self {
+        Self { graph, live, reworded: Some(reworded) }
     }
 
     /// The snapshot of the view.
     pub fn graph(self) -> &'k Graph {
         self.graph
+    }
+
+    /// The own words of facts that the topic changed.
+    pub(super) fn reworded(self) -> Option<&'k Reworded> {
+        self.reworded
     }
 
     /// The concepts beyond the snapshot whose key has a gram.
@@ -214,10 +222,8 @@ impl<'k> View<'k> {
     /// a source of the user's own.
     pub fn is_common_knowledge(self, concept: ConceptId) -> bool {
         let ahead = self.strongest_from(concept, usize::MAX);
-        ahead.chain(self.strongest_to(concept, usize::MAX)).all(|fact| {
-            let source = self.source(fact.source);
-            COMMON_SOURCES.iter().any(|common| source.starts_with(common))
-        })
+        let mut facts = ahead.chain(self.strongest_to(concept, usize::MAX));
+        facts.all(|fact| is_common(self.source(fact.source)))
     }
 
     /// The informativeness of a concept, 0..=1 ([`Graph::informativeness`]). The scale stays that

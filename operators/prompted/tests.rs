@@ -258,7 +258,14 @@ fn fact(head: &str, set: EvidenceSet) -> Evidence {
         source: "test".into(),
         text: format!("{head} is a drink"),
         set: Some(set),
-        fact: Some(FactStatement { head: head.to_owned(), relation, tail, weight, negated }),
+        fact: Some(FactStatement {
+            head: head.to_owned(),
+            relation,
+            tail,
+            weight,
+            negated,
+            ..FactStatement::default()
+        }),
         document: None,
         persona: None,
         row: None,

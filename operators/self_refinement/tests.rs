@@ -191,7 +191,7 @@ fn a_fact_comes_in_for_a_fact_whatever_its_collection() {
             relation: "IsA".to_owned(),
             tail: "thing".to_owned(),
             weight: 1.0,
-            negated: false,
+            ..FactStatement::default()
         };
         let source = source.into();
         Evidence { fact: Some(fact), source, document: None, ..passage(id, id, 0.5, selected) }

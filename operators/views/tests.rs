@@ -30,7 +30,7 @@ fn evidence(statement: Statement, selected: bool) -> Evidence {
         source: source.as_str().into(),
         text: String::new(),
         set: Some(EvidenceSet::Foreseen),
-        fact: Some(FactStatement { head, relation, tail, weight: 1.0, negated: false }),
+        fact: Some(FactStatement { head, relation, tail, weight: 1.0, ..FactStatement::default() }),
         relevance: Score::new(0.5),
         document: None,
         persona: None,
@@ -145,8 +145,7 @@ proptest! {
                         answered.push(it.clone());
                     }
                     Happening::Changed(statement, stands) => {
-                        let upsert =
-                            stands.then(|| Upsert { weight: 1.0, language: "en".to_owned() });
+                        let upsert = stands.then(|| Upsert::new(1.0, "en"));
                         views.learn(&Change { key: key(*statement), upsert });
                         changed.insert(*statement, *stands);
                     }

@@ -91,9 +91,11 @@ Examples:
   turnstream knowledge import facts.tsv more.tsv.gz --source ours --out facts.snapshot --json
   turnstream knowledge import a.csv.gz b.tsv,source=ours,language=zh,format=triples --out g.snapshot
 
-TSV columns are relation, head, tail, weight and, optionally, source. A negative weight, or a
-relation named Not..., denies the fact. Bad lines are reported by number and left out. The order of
-the files is no matter: a fact that one source repeats keeps its largest weight.";
+TSV columns are relation, head, tail, weight and, optionally, source and sentence. A negative
+weight, or a relation named Not..., denies the fact. A response says a fact by its sentence, if it
+has one, as it is, and else writes its head and tail with their capitals. Bad lines are reported by
+number and left out. The order of the files is no matter: a fact that one source repeats keeps its
+largest weight.";
 
 const STATS_EXAMPLES: &str = "\
 Examples:

@@ -9,7 +9,7 @@ use std::io::{BufReader, Write};
 use std::path::{Path, PathBuf};
 
 use turnstream_knowledge::{
-    Builder, FORMAT_VERSION, Graph, ImportError, ImportOptions, SnapshotError, import,
+    Builder, FORMAT_VERSION, Graph, ImportError, ImportOptions, SnapshotError, Wording, import,
     lexicon_fingerprint, write_whole,
 };
 
@@ -207,9 +207,15 @@ fn write_tsv(graph: &Graph, out: &mut impl Write) -> std::io::Result<()> {
         let relation = graph.relation(fact.relation);
         // A negative relation expresses denial by its name; other relations need a sign.
         let sign = if fact.negated && !relation.negative { "-" } else { "" };
-        let (head, tail) = (graph.concept(fact.head), graph.concept(fact.tail));
+        let Wording { sentence, head, tail } = graph.view().wording(&fact);
+        let head = head.as_deref().unwrap_or_else(|| graph.concept(fact.head));
+        let tail = tail.as_deref().unwrap_or_else(|| graph.concept(fact.tail));
         let source = graph.source(fact.source);
-        writeln!(out, "{}\t{head}\t{tail}\t{sign}{}\t{source}", relation.name, fact.weight)?;
+        write!(out, "{}\t{head}\t{tail}\t{sign}{}\t{source}", relation.name, fact.weight)?;
+        match sentence {
+            Some(sentence) => writeln!(out, "\t{sentence}")?,
+            None => writeln!(out)?,
+        }
     }
     Ok(())
 }

@@ -176,6 +176,7 @@ fn an_affirmed_denial_is_found() {
         tail: "a bath".to_owned(),
         weight: 1.0,
         negated: true,
+        ..FactStatement::default()
     };
     assert!(is_affirmed(&denied, "I see. Dogs want a bath."));
     assert!(!is_affirmed(&denied, "Dogs do not want a bath."));

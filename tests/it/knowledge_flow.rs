@@ -54,7 +54,7 @@ impl Numbers {
         let key = self.statement(SOURCES.len(), CONCEPTS.len(), RELATIONS.len());
         let weight = [1.0, 2.0, -1.0][self.below(3)];
         let stands = self.below(5) < 3;
-        let upsert = stands.then(|| Upsert { weight, language: "en".to_owned() });
+        let upsert = stands.then(|| Upsert::new(weight, "en"));
         Change { key, upsert }
     }
 }

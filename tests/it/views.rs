@@ -298,7 +298,7 @@ impl ViewsSite<'_> {
 
     fn change(&self, writer: &mut impl Writer, facts: &[FactKey], stands: bool) {
         for key in facts {
-            let upsert = stands.then(|| Upsert { weight: 1.0, language: "en".to_owned() });
+            let upsert = stands.then(|| Upsert::new(1.0, "en"));
             let (key, value) = Change { key: key.clone(), upsert }.record();
             writer.write(&key, Some(&value)).expect("written");
         }

@@ -19,6 +19,7 @@ fn fact(text: &str, negated: bool) -> Evidence {
         tail: tail.to_owned(),
         weight: 1.0,
         negated,
+        ..FactStatement::default()
     };
     Evidence { fact: Some(fact), document: None, ..passage(text) }
 }

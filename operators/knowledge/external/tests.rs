@@ -26,6 +26,7 @@ fn facts() -> impl Strategy<Value = Vec<ImportedFact>> {
     let text = prop::sample::select(vec![
         "dog",
         "Dogs",
+        "DOGS",
         "the dog",
         "house",
         "houses",
@@ -41,16 +42,18 @@ fn facts() -> impl Strategy<Value = Vec<ImportedFact>> {
     ]);
     let relation = prop::sample::select(vec!["IsA", "NotDesires", "UsedFor", "dbpedia/genre"]);
     let weight = prop::sample::select(vec![1.0f32, 2.0, -2.0, 0.5, 1e-30, -1.0, 0.0, f32::NAN]);
-    let source = prop::sample::select(vec!["b", "a", ""]);
+    let source = prop::sample::select(vec!["b", "a", "", "cn4"]);
     let language = prop::sample::select(vec!["en", "zh", "fr"]);
-    let fact = (relation, text.clone(), text, weight, source, language).prop_map(
-        |(relation, head, tail, weight, source, language)| ImportedFact {
+    let sentence = prop::sample::select(vec![None, None, Some("A Dog is."), Some("Is it?")]);
+    let fact = (relation, text.clone(), text, weight, source, language, sentence).prop_map(
+        |(relation, head, tail, weight, source, language, sentence)| ImportedFact {
             relation: relation.to_owned(),
             head: head.to_owned(),
             tail: tail.to_owned(),
             weight,
             source: source.to_owned(),
             language: language.to_owned(),
+            sentence: sentence.map(str::to_owned),
         },
     );
     prop::collection::vec(fact, 0..120)

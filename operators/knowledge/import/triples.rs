@@ -31,6 +31,7 @@ pub(super) fn parse(
         weight: 1.0,
         source: options.source.as_deref().unwrap_or("triples").to_owned(),
         language: options.languages.first().map_or("en", String::as_str).to_owned(),
+        sentence: None,
     }))
 }
 

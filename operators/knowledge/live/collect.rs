@@ -19,7 +19,7 @@ use timely::dataflow::{Scope, StreamVec};
 use timely::scheduling::SyncActivator;
 
 use super::super::phrasings::PhrasingChange;
-use super::super::{Changes, Fact, Graph};
+use super::super::{Change, Changes, Fact, Graph};
 use super::arrange::{KeyedUpdate, Version, arrange};
 use super::dictionary::Dictionary;
 use super::present::{Present, Update};
@@ -33,6 +33,8 @@ const BATCHES_PER_SCHEDULING: usize = 16;
 #[derive(Clone, Debug, Serialize, Deserialize)]
 struct VersionUpdates {
     updates: Vec<Update>,
+    /// Changes of own words.
+    reworded: Vec<Change>,
     phrasings: Vec<PhrasingChange>,
     offsets: BTreeMap<i32, i64>,
 }
@@ -138,9 +140,13 @@ fn steps<'scope>(
 /// Computes the differences that a batch of changes makes.
 fn step(changes: Changes, present: &mut Present, counts: &LiveCounts) -> VersionUpdates {
     let mut updates = Vec::with_capacity(changes.changes.len());
+    let mut reworded = Vec::new();
     for change in &changes.changes {
         match present.apply(change, &mut updates) {
-            Ok(()) => counts.applied.fetch_add(1, Ordering::Relaxed),
+            Ok(words) => {
+                reworded.extend(words);
+                counts.applied.fetch_add(1, Ordering::Relaxed)
+            }
             Err(reason) => {
                 tracing::warn!(key = ?change.key, %reason, "a change of the knowledge is left out");
                 counts.refused.fetch_add(1, Ordering::Relaxed)
@@ -162,7 +168,7 @@ fn step(changes: Changes, present: &mut Present, counts: &LiveCounts) -> Version
         };
     }
     counts.differing.store(present.len() as u64, Ordering::Relaxed);
-    VersionUpdates { updates, phrasings: changes.phrasings, offsets: changes.offsets }
+    VersionUpdates { updates, reworded, phrasings: changes.phrasings, offsets: changes.offsets }
 }
 
 /// Gives updates the ids of this worker.
@@ -178,12 +184,12 @@ fn place(
                 let mut live = live.borrow_mut();
                 let Some(live) = live.as_mut() else { return };
                 let mut session = output.session(&capability);
-                for VersionUpdates { updates, phrasings, offsets } in steps.drain(..) {
+                for VersionUpdates { updates, reworded, phrasings, offsets } in steps.drain(..) {
                     for update in &updates {
                         let placed = live.dictionary.place(update, version, &graph);
                         session.give((placed, version, update.diff));
                     }
-                    live.applied.push_back(Applied { version, phrasings, offsets });
+                    live.applied.push_back(Applied { version, reworded, phrasings, offsets });
                 }
             });
         }

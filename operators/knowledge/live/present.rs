@@ -8,7 +8,8 @@ use serde::{Deserialize, Serialize};
 use turnstream_schemas::FactKey;
 
 use super::super::relation::positive_name;
-use super::super::{Change, Graph, Upsert};
+use super::super::wording::Statement;
+use super::super::{Change, Graph, Upsert, Wording};
 
 /// Most sources and relations of a graph and its changes together.
 const MAX_SOURCES: usize = 255;
@@ -66,11 +67,16 @@ impl Present {
         self.differing.len()
     }
 
-    /// Applies a change, and collects the statements that it adds and removes.
+    /// Applies a change, and collects the statements that it adds and removes. Returns the change
+    /// of own words, if it makes one; its upsert is `None` if they are again those of the snapshot.
     ///
     /// # Errors
     /// There are too many sources or relations. Nothing changed.
-    pub(super) fn apply(&mut self, change: &Change, into: &mut Vec<Update>) -> Result<(), Full> {
+    pub(super) fn apply(
+        &mut self,
+        change: &Change,
+        into: &mut Vec<Update>,
+    ) -> Result<Option<Change>, Full> {
         let Change { key, upsert } = change;
         let text = joined(key);
         if upsert.is_some() {
@@ -81,10 +87,13 @@ impl Present {
         let stands = |upsert: &Option<Upsert>| -> Vec<Stands> {
             upsert.iter().map(|upsert| stands(key, upsert)).collect()
         };
-        let before = match self.differing.get(&*text) {
+        let known = self.differing.get(&*text);
+        let before = match known {
             Some(upsert) => stands(upsert),
             None => snapshot.clone(),
         };
+        let was_reworded = known.is_some_and(|upsert| self.is_reworded(key, upsert.as_ref()));
+        let is_reworded = self.is_reworded(key, upsert.as_ref());
         let after = stands(upsert);
         let goes = before.iter().filter(|fact| !after.contains(fact)).map(|fact| (fact, -1));
         let comes = after.iter().filter(|fact| !before.contains(fact)).map(|fact| (fact, 1));
@@ -97,12 +106,29 @@ impl Present {
             // A fact of the snapshot differs when it is removed, any other when it is added.
             differs: snapshot.contains(fact) == (diff < 0),
         }));
-        if after == snapshot {
+        if after == snapshot && !is_reworded {
             self.differing.remove(&*text);
         } else {
             self.differing.insert(text, upsert.clone());
         }
-        Ok(())
+        let upsert = upsert.clone().filter(|_| is_reworded);
+        Ok((was_reworded || is_reworded).then(|| Change { key: key.clone(), upsert }))
+    }
+
+    /// Whether a statement has another sentence than in the snapshot, or gives its concepts other
+    /// names. One without names leaves those of the snapshot.
+    fn is_reworded(&self, key: &FactKey, upsert: Option<&Upsert>) -> bool {
+        let Some(upsert) = upsert else { return false };
+        let (own, language) = (self.graph.own_words(), &*upsert.language);
+        let FactKey { source, head, relation, tail } = key;
+        let negated = stands(key, upsert).negated;
+        let statement = Statement { language, source, relation, head, tail, negated };
+        let Wording { sentence, head: head_name, tail: tail_name } = &upsert.wording;
+        let is_renamed =
+            |text: &str, name: Option<&str>| name.is_some() && name != own.name(language, text);
+        sentence.as_deref() != own.sentence(&statement)
+            || is_renamed(head, head_name.as_deref())
+            || is_renamed(tail, tail_name.as_deref())
     }
 
     /// The state of the statement in the snapshot, in each language.
@@ -126,7 +152,7 @@ impl Present {
     }
 }
 
-fn stands(key: &FactKey, Upsert { weight, language }: &Upsert) -> Stands {
+fn stands(key: &FactKey, Upsert { weight, language, .. }: &Upsert) -> Stands {
     let negated = *weight < 0.0 || positive_name(&key.relation).is_some();
     Stands { language: language.clone(), weight: weight.abs(), negated }
 }

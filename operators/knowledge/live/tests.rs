@@ -1,4 +1,5 @@
 mod oracle;
+mod own_words;
 
 use crossbeam_channel::Sender;
 use proptest::prelude::*;
@@ -36,10 +37,8 @@ fn key((source, head, relation, tail): Statement) -> FactKey {
 }
 
 fn change(statement: Statement, value: Option<Value>) -> Change {
-    let upsert = value.map(|(language, weight)| Upsert {
-        weight: f32::from(weight),
-        language: LANGUAGES[language].to_owned(),
-    });
+    let upsert =
+        value.map(|(language, weight)| Upsert::new(f32::from(weight), LANGUAGES[language]));
     Change { key: key(statement), upsert }
 }
 
@@ -163,7 +162,8 @@ fn imported(facts: &BTreeMap<Statement, Value>) -> Vec<ImportedFact> {
     let fact = |(statement, (language, weight)): (&Statement, &Value)| {
         let FactKey { source, head, relation, tail } = key(*statement);
         let language = LANGUAGES[*language].to_owned();
-        ImportedFact { relation, head, tail, weight: f32::from(*weight), source, language }
+        let fact = ImportedFact::new(&head, &relation, &tail, f32::from(*weight));
+        ImportedFact { source, language, ..fact }
     };
     facts.iter().map(fact).collect()
 }
@@ -213,10 +213,8 @@ proptest! {
                         == (&key.source, &key.head, &key.relation, &key.tail)
                 };
                 let facts = imported(&facts);
-                let upsert = facts.iter().find(same).map(|fact| Upsert {
-                    weight: fact.weight,
-                    language: fact.language.clone(),
-                });
+                let fact = facts.iter().find(same);
+                let upsert = fact.map(|fact| Upsert::new(fact.weight, &fact.language));
                 Change { key: key.clone(), upsert }
             }).collect();
             following.learn(standing);
@@ -317,7 +315,7 @@ fn a_slip_is_found_while_its_concept_has_facts() {
             relation: "IsA".to_owned(),
             tail: tail.to_owned(),
         },
-        upsert: stands.then(|| Upsert { weight: 1.0, language: "en".to_owned() }),
+        upsert: stands.then(|| Upsert::new(1.0, "en")),
     };
     let mut facts: Vec<ImportedFact> = (0..300)
         .map(|at| ImportedFact::new("hubword", "RelatedTo", &format!("spoke {at}"), 1.0))
@@ -365,7 +363,7 @@ fn chinese_facts_that_are_put_are_linked_in_both_scripts() {
             relation: "周边景点".to_owned(),
             tail: tail.to_owned(),
         },
-        upsert: stands.then(|| Upsert { weight: 1.0, language: "zh".to_owned() }),
+        upsert: stands.then(|| Upsert::new(1.0, "zh")),
     };
     let fact = |head: &str, tail: &str| ImportedFact {
         language: "zh".to_owned(),
@@ -414,7 +412,7 @@ fn a_repeated_record_changes_nothing() {
             },
             upsert,
         };
-        let stands = says(Some(Upsert { weight: 1.0, language: "en".to_owned() }));
+        let stands = says(Some(Upsert::new(1.0, "en")));
         following.learn(vec![stands.clone()]);
         let counts = Arc::clone(&following.counts);
         let load = |count: &AtomicU64| count.load(Ordering::Relaxed);

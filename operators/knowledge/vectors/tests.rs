@@ -17,6 +17,7 @@ fn graph(facts: &[(u8, u8, u8)]) -> Graph {
         weight: if kind % 4 == 3 { -1.0 } else { 1.0 },
         source: format!("s{}", kind / 4 % 2),
         language: "en".to_owned(),
+        sentence: None,
     };
     Graph::from_facts(facts.iter().map(fact))
 }

@@ -29,10 +29,11 @@ Examples:
   turnstream knowledge put --config turnstream.toml --source ours facts.tsv more.jsonl.gz --json
   echo-facts | turnstream knowledge put --config turnstream.toml - --format jsonl
 
-TSV columns are relation, head, tail, weight and, optionally, source. JSON lines have source, head,
-relation, tail and, optionally, weight, language and retracted. A negative weight denies the fact.
-Bad lines are reported by number and left out. Source, head, relation and tail identify a fact:
-putting it again changes only its weight.";
+TSV columns are relation, head, tail, weight and, optionally, source and sentence. JSON lines have
+source, head, relation, tail and, optionally, weight, language, sentence and retracted. A negative
+weight denies the fact. A response says a fact by its sentence, if it has one, as it is. Bad lines
+are reported by number and left out. Source, head, relation and tail identify a fact, in capitals
+or not: putting it again replaces its weight, its sentence and its capitals.";
 
 pub(super) const DELETE_EXAMPLES: &str = "\
 Examples:
@@ -50,7 +51,7 @@ pub enum LineFormat {
     /// Decided by the first line of each file
     #[default]
     Auto,
-    /// relation, head, tail, weight, and optionally source
+    /// relation, head, tail, weight, and optionally source and sentence
     Tsv,
     /// One JSON object a line
     Jsonl,
@@ -99,6 +100,9 @@ pub struct PutArgs {
     /// Language of head and tail, for lines that name none
     #[arg(long, default_value = "en", value_name = "LANGUAGE")]
     language: String,
+    /// Sentence that says the fact, as it is
+    #[arg(long, value_name = "SENTENCE", conflicts_with = "files")]
+    sentence: Option<String>,
 }
 
 /// `knowledge delete`
@@ -114,8 +118,8 @@ pub struct KnowledgeDeleteArgs {
 /// The operation on each statement.
 #[derive(Clone, Debug)]
 pub(super) enum Doing {
-    /// Puts it, with this weight and language if a line has none.
-    Put { weight: f32, language: String },
+    /// Puts it, with this weight, language and sentence if a line has none.
+    Put { weight: f32, language: String, sentence: Option<String> },
     /// Retracts it.
     Delete { tombstone: bool },
 }
@@ -153,7 +157,8 @@ struct FileReport {
 /// # Errors
 /// As [`delete`].
 pub(super) fn put(args: &PutArgs, out: &mut dyn Write) -> anyhow::Result<()> {
-    let doing = Doing::Put { weight: args.weight, language: args.language.clone() };
+    let PutArgs { weight, language, sentence, .. } = args.clone();
+    let doing = Doing::Put { weight, language, sentence };
     execute(&args.statements, &doing, out)
 }
 
@@ -204,8 +209,16 @@ fn single(args: &StatementArgs, doing: &Doing) -> Result<Option<Change>, Usage> 
         return Ok(None);
     };
     let [source, head, relation, tail] = [source, head, relation, tail].map(String::clone);
-    let change = doing.change(FactKey { source, head, relation, tail }, None, None);
+    let change = doing.change(FactKey { source, head, relation, tail }, StatedValue::default());
     change.map(Some).map_err(|error| Usage::new(error.to_string(), "see --help for examples"))
+}
+
+/// What a line says about its statement.
+#[derive(Clone, Debug, Default)]
+struct StatedValue {
+    weight: Option<f32>,
+    language: Option<String>,
+    sentence: Option<String>,
 }
 
 impl Doing {
@@ -213,14 +226,14 @@ impl Doing {
     fn change(
         &self,
         key: FactKey,
-        weight: Option<f32>,
-        language: Option<String>,
+        stated: StatedValue,
     ) -> Result<Change, turnstream_knowledge::ChangeError> {
         let value = match self {
-            Self::Put { weight: usual, language: common } => Some(FactValue {
-                weight: weight.unwrap_or(*usual),
-                language: language.unwrap_or_else(|| common.clone()),
-                retracted: false,
+            Self::Put { weight, language, sentence } => Some(FactValue {
+                weight: stated.weight.unwrap_or(*weight),
+                language: stated.language.unwrap_or_else(|| language.clone()),
+                sentence: stated.sentence.or_else(|| sentence.clone()),
+                ..FactValue::default()
             }),
             Self::Delete { .. } => None,
         };

@@ -15,7 +15,7 @@ pub enum FormatArg {
     Auto,
     /// ConceptNet's public assertions: uri, relation, start, end, JSON
     ConceptnetCsv,
-    /// relation, head, tail, weight, and optionally source
+    /// relation, head, tail, weight, and optionally source and sentence
     Tsv,
     /// head, relation, tail; every weight is 1
     Triples,

@@ -61,7 +61,7 @@ impl LiveRows for LiveVectors {
 /// The words of the facts that changes add, sorted and without duplicates.
 pub(crate) fn texts(changes: &[Change]) -> Vec<String> {
     let facts = changes.iter().filter_map(|Change { key, upsert }| {
-        let Upsert { weight, language } = upsert.as_ref()?;
+        let Upsert { weight, language, .. } = upsert.as_ref()?;
         let fact = ImportedFact::new(&key.head, &key.relation, &key.tail, *weight);
         Some(ImportedFact { language: language.clone(), source: key.source.clone(), ..fact })
     });

@@ -140,7 +140,7 @@ fn answer(log: &EmbeddedLog, partition: i32, [head, tail, missing]: [usize; 3]) 
 fn change(log: &EmbeddedLog, [head, tail]: [usize; 2], stands: bool) {
     let [head, tail] = [head, tail].map(|at| CONCEPTS[at].to_owned());
     let key = FactKey { source: "ours".to_owned(), head, relation: "IsA".to_owned(), tail };
-    let upsert = stands.then(|| Upsert { weight: 1.0, language: "en".to_owned() });
+    let upsert = stands.then(|| Upsert::new(1.0, "en"));
     let (key, value) = Change { key, upsert }.record();
     let message = Message { key: Some(key), value: Some(value), ..Message::default() };
     log.append_by_key(Topic::Knowledge, message).unwrap();

@@ -154,6 +154,7 @@ mod tests {
             weight: 1.0,
             source: "test".to_owned(),
             language: "en".to_owned(),
+            sentence: None,
         };
         let graph = Graph::from_facts((0..400).map(fact));
         let folder = tempfile::tempdir().expect("a folder");

@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 
 use serde::Serialize;
 use turnstream_knowledge::language::Lexicon;
-use turnstream_knowledge::{ConceptId, Fact, Graph, normalise, verbalise};
+use turnstream_knowledge::{ConceptId, Fact, Graph, normalise, worded};
 
 /// The facts of a demand.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
@@ -34,7 +34,7 @@ pub struct FactRecord {
     pub negated: bool,
     /// The fact's source.
     pub source: String,
-    /// The fact in words.
+    /// The fact in words: its own sentence, if it has one.
     pub text: String,
 }
 
@@ -103,6 +103,6 @@ fn record(graph: &Graph, fact: &Fact) -> FactRecord {
         weight: fact.weight,
         negated: fact.negated,
         source: graph.source(fact.source).to_owned(),
-        text: verbalise(graph.view(), fact),
+        text: worded(graph.view(), fact, &graph.view().wording(fact)),
     }
 }

@@ -127,6 +127,20 @@ fn two_openers_at_once_both_get_the_graph() {
 }
 
 #[test]
+fn a_pack_keeps_own_words() {
+    let own = ImportedFact {
+        sentence: Some("The Bergen is soft.".to_owned()),
+        ..ImportedFact::new("Contoso Bergen", "IsA", "sofa", 1.0)
+    };
+    let graph = Graph::from_facts([own, ImportedFact::new("lamp", "MadeOf", "oak", -1.0)]);
+    let mut lines = Vec::new();
+    write_tsv(&graph, &mut lines).expect("memory");
+    let mut builder = Builder::new();
+    import(&lines[..], &ImportOptions::default(), &mut builder, |_| ()).expect("memory");
+    assert_eq!(builder.into_graph().version(), graph.version());
+}
+
+#[test]
 fn files_are_told_apart_by_their_first_bytes() {
     let folder = tempfile::tempdir().expect("a folder");
     let write = |name: &str, bytes: &[u8]| {

@@ -9,7 +9,7 @@ use turnstream_knowledge::Change;
 use turnstream_schemas::FactKey;
 use turnstream_sources::knowledge::files::decompressed;
 
-use super::{Doing, LineFormat};
+use super::{Doing, LineFormat, StatedValue};
 
 /// Longest line, in bytes. A longer one is a bad line.
 const MAX_LINE_BYTES: u64 = 64 * 1024;
@@ -27,6 +27,7 @@ struct Statement {
     tail: String,
     weight: Option<f32>,
     language: Option<String>,
+    sentence: Option<String>,
     #[serde(default)]
     retracted: bool,
 }
@@ -91,17 +92,19 @@ impl<'a> StatementLines<'a> {
 
     fn read_json(&self, line: &str, doing: &Doing) -> ParsedLine {
         let said: Statement = serde_json::from_str(line).map_err(|error| error.to_string())?;
-        let Statement { source, head, relation, tail, weight, language, retracted } = said;
+        let Statement { source, head, relation, tail, weight, language, sentence, retracted } =
+            said;
         let key = FactKey { source: self.source(source)?, head, relation, tail };
         let taken_back = Doing::Delete { tombstone: false };
         let doing = if retracted { &taken_back } else { doing };
-        doing.change(key, weight, language).map(Some).map_err(|error| error.to_string())
+        let stated = StatedValue { weight, language, sentence };
+        doing.change(key, stated).map(Some).map_err(|error| error.to_string())
     }
 
     fn read_columns(&self, line: &str, doing: &Doing) -> ParsedLine {
         let columns: Vec<&str> = line.split('\t').collect();
-        let (&[relation, head, tail, ..], 3..=5) = (&columns[..], columns.len()) else {
-            return Err(format!("it has {} tab-separated columns, not 3 to 5", columns.len()));
+        let (&[relation, head, tail, ..], 3..=6) = (&columns[..], columns.len()) else {
+            return Err(format!("it has {} tab-separated columns, not 3 to 6", columns.len()));
         };
         let column = |at: usize| columns.get(at).map(|it| it.trim()).filter(|it| !it.is_empty());
         let weight = match (doing, column(3)) {
@@ -122,7 +125,9 @@ impl<'a> StatementLines<'a> {
             relation: relation.trim().trim_start_matches("/r/").to_owned(),
             tail: tail.to_owned(),
         };
-        doing.change(key, weight, None).map(Some).map_err(|error| error.to_string())
+        let sentence = column(5).map(str::to_owned);
+        let stated = StatedValue { weight, language: None, sentence };
+        doing.change(key, stated).map(Some).map_err(|error| error.to_string())
     }
 
     /// Whether the line is a heading: it begins with the name of the first column.

@@ -153,6 +153,29 @@ fn files_are_written_without_their_bad_lines() {
 }
 
 #[test]
+fn a_sentence_and_capitals_are_put_with_a_fact() {
+    let place = Place::new();
+    place.json(&[&["put"], &COFFEE[..], &["--sentence", "Our coffee wakes you."]].concat());
+    let tsv = place.file(
+        "facts.tsv",
+        "relation\thead\ttail\tweight\tsource\tsentence\n\
+         IsA\tContoso Bergen\tsofa\t1\tours\tThe Bergen is a sofa.\n",
+    );
+    let line = r#"{"source":"x","head":"rum","relation":"IsA","tail":"drink","sentence":"Rum!"}"#;
+    let lines = place.file("facts.jsonl", line);
+    let done = place.json(&["put", &tsv, &lines]);
+    assert_eq!((&done["written"], &done["bad"]), (&json!(2), &json!(0)));
+    let changes = place.changes();
+    let words = |head: &str| changes[head].upsert.clone().unwrap().wording;
+    assert_eq!(words("black coffee").sentence.as_deref(), Some("Our coffee wakes you."));
+    assert_eq!(words("black coffee").head.as_deref(), Some("Black Coffee"));
+    assert_eq!(words("contoso bergen").sentence.as_deref(), Some("The Bergen is a sofa."));
+    assert_eq!(words("contoso bergen").head.as_deref(), Some("Contoso Bergen"));
+    assert_eq!(words("rum").sentence.as_deref(), Some("Rum!"));
+    assert_eq!(words("rum").head, None);
+}
+
+#[test]
 fn equal_keys_lie_on_one_partition_in_their_order() {
     let place = Place::new();
     let lines: String =
@@ -206,6 +229,7 @@ fn a_fact_is_named_whole_or_by_files() {
         (&["put"], false),
         (&["delete", "f"], true),
         (&["delete", "f", "--weight", "1"], false),
+        (&["put", "f", "--sentence", "s"], false),
     ] {
         let parsed = ChangeProgram::try_parse_from([&["knowledge"], line].concat());
         assert_eq!(parsed.is_ok(), fits, "{line:?}");

@@ -116,7 +116,8 @@ fn plain_sections(text: &str) -> Vec<(Vec<String>, &str)> {
     while at < lines.len() {
         let is_underlined = is_rule(line(at + 1));
         let stands_apart = at == 0 || line(at - 1).is_empty();
-        if !(stands_apart && is_heading(line(at), is_underlined, [line(at + 1), line(at + 2)])) {
+        let behind = [1, 2, 3].map(|further| line(at + further));
+        if !(stands_apart && is_heading(line(at), is_underlined, behind)) {
             at += 1;
             continue;
         }
@@ -129,19 +130,24 @@ fn plain_sections(text: &str) -> Vec<(Vec<String>, &str)> {
     found
 }
 
-/// Whether a line of plain text that stands apart is a heading; `behind` are the two lines after it.
-fn is_heading(line: &str, is_underlined: bool, behind: [&str; 2]) -> bool {
+/// Whether a line of plain text that stands apart is a heading; `behind` are the three lines after it.
+fn is_heading(line: &str, is_underlined: bool, behind: [&str; 3]) -> bool {
     let letters = || line.chars().filter(|it| it.is_alphabetic());
+    let is_ended = |text: &str| text.ends_with(['.', '!', '?', '。', '！', '？']);
     let is_sentence = line.ends_with(['.', '!', ';', ',', ':', '。', '！', '；', '，', '：']);
     let is_item = line.starts_with(['-', '*', '•', '|']) || is_rule(line);
     if letters().count() < 2 || is_sentence || is_item || line.chars().count() > LONGEST_HEADING {
         return false;
     }
     let is_capital = letters().all(char::is_uppercase) && !has_han(line);
-    let [next, paragraph] = behind;
-    let is_alone = next.is_empty() && paragraph.len() > line.len() && !is_rule(paragraph);
+    // "Monday 9-17" is a fact, "3. Returns" is not.
+    let has_numbers =
+        line.trim_start_matches(|it: char| it.is_numeric()).contains(char::is_numeric);
+    let [next, paragraph, more] = behind;
+    let is_text = !is_rule(paragraph) && (is_ended(paragraph) || !more.is_empty());
+    let is_above = next.is_empty() && paragraph.len() > line.len() && is_text;
     let begins = line.starts_with(|it: char| it.is_uppercase() || it.is_numeric()) || has_han(line);
-    is_underlined || is_capital || is_alone && begins
+    is_underlined || is_capital || is_above && begins && !has_numbers
 }
 
 /// Whether a line is a rule under or between others.
@@ -202,6 +208,18 @@ mod tests {
             of("Can I pay by card?", "Yes, by any card that you have.\n\nShort line\n\nOk."),
         ];
         assert_eq!(found, expected);
+    }
+
+    #[test]
+    fn a_fact_that_stands_alone_is_no_heading() {
+        let kept =
+            "Monday 9-17\n\nOn Saturdays we open at ten.\n\nParking free\n\nDogs are on a lead";
+        let headed = "2. Hours\n\nWe open at nine in\nthe summer";
+        for (text, headings) in [(kept, vec![""]), (headed, vec!["2. Hours"])] {
+            let chunks = Splitter::new(400).split(text, Markup::Plain);
+            let found: Vec<String> = chunks.iter().map(|it| it.headings.join(" > ")).collect();
+            assert_eq!(found, headings, "{text}");
+        }
     }
 
     #[test]

@@ -61,6 +61,7 @@ fn context(dialogue: &[Turn]) -> TurnContext {
         dialogue: utterances.collect(),
         recalled: Vec::new(),
         reconstructed: None,
+        chosen: None,
         recall_fault: None,
     }
 }

@@ -9,8 +9,9 @@
 //! operation (the cheapest, those under an amount). It says the best sentence and those beside it
 //! that answer too. Where the utterance asks several questions, or for a row and something else, the
 //! reader reads each by itself.
-//! Where two rows fit about equally well, the response asks which one is meant. Otherwise it
-//! declines. The lexical form goes by the relevance of the evidence and by the words of the
+//! Where two rows fit about equally well, or it is too uncertain that the best passages answer, the
+//! response asks which one is meant, and answers the question from the one that the user chooses.
+//! Otherwise it declines. The lexical form goes by the relevance of the evidence and by the words of the
 //! utterance.
 //!
 //! The conversation of a user who asks for a person, complains of repeated trouble or speaks of
@@ -45,6 +46,7 @@ use crate::asked_facts::asked_facts;
 use crate::flow::{ActionDecision, Epoch, TurnInFlight};
 use crate::generation::{GenerationConfig, GenerationForm};
 use crate::prompted::Prompt;
+use crate::response_texts::ResponseTexts;
 use crate::sources::{Sources, SpokenFacts};
 use crate::stage::{Answer, Asked, Call, Decide, OnFailure, Step, Streams, Without, run};
 use crate::stage_config::StageConfig;
@@ -91,7 +93,7 @@ struct ResponseDecision {
     facts: SpokenFacts,
     knowledge: Knowledge,
     reader: Option<Arc<Read>>,
-    empty_responses: Arc<BTreeSet<String>>,
+    response_texts: Arc<ResponseTexts>,
     prompt: Option<Prompt>,
 }
 
@@ -118,8 +120,8 @@ impl ResponseDecision {
         let prompt = context.prompting.prompt::<DecisionAnswer>(STAGE, config.prompted());
         let (sources, knowledge) = (Arc::clone(&context.sources), context.knowledge.clone());
         let tables = Arc::clone(&context.tables);
-        let empty_responses = Arc::clone(&context.empty_responses);
-        Self { config, sources, tables, facts, knowledge, reader, empty_responses, prompt }
+        let response_texts = Arc::clone(&context.response_texts);
+        Self { config, sources, tables, facts, knowledge, reader, response_texts, prompt }
     }
 
     /// Hands over, if the utterance calls for it.
@@ -161,18 +163,22 @@ impl ResponseDecision {
         })
     }
 
-    /// Declines, or hands over after too many such turns in a row.
+    /// Declines, or hands over after too many turns in a row without an answer.
     fn decline(&self, turn: &TurnInFlight) -> DecidedResponse {
-        let text = &self.texts(turn).decline;
+        let said = Some(self.texts(turn).decline.clone());
+        self.or_hand_over(turn, ActionDecision { said, ..ActionDecision::to(Action::Decline) })
+    }
+
+    /// Declines or asks back, or hands over after too many such turns in a row.
+    fn or_hand_over(&self, turn: &TurnInFlight, decided: ActionDecision) -> DecidedResponse {
         let most = self.config.hand_off.nothing_found_turns as usize;
-        let declined = turn.context.responses_before().take_while(|said| *said == text).count();
-        if most > 0 && declined + 1 >= most {
+        let text = &self.texts(turn).decline;
+        let is_nothing = |said: &&str| said == text || self.response_texts.choices(said).is_some();
+        let before = turn.context.responses_before().take_while(is_nothing).count();
+        if most > 0 && before + 1 >= most {
             return self.hand_over(turn, HandOffReason::NothingFound);
         }
-        DecidedResponse::of(ActionDecision {
-            said: Some(text.clone()),
-            ..ActionDecision::to(Action::Decline)
-        })
+        DecidedResponse::of(decided)
     }
 
     /// Does what staff taught to do about turns like this one, where no evidence answers them.
@@ -290,7 +296,7 @@ impl Decide for ResponseDecision {
             return Ok(Step::decided(self.by_words(turn)));
         }
         // For thanks after an answer, the reader would find the same answer again.
-        if intent::is_small_talk(turn.context.query(), None) {
+        if turn.context.chosen.is_none() && intent::is_small_talk(turn.context.query(), None) {
             let verdict = self.taught(turn).unwrap_or_else(|| self.by_words(turn));
             return Ok(Step::decided(verdict));
         }

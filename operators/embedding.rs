@@ -11,7 +11,6 @@
 //! Key: none. State: none. If it fails and may degrade, the turn goes on without a vector, and
 //! evidence is ranked by words alone. It sees strictly earlier utterances and the turn's own.
 
-use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use schemars::JsonSchema;
@@ -24,6 +23,7 @@ use turnstream_schemas::{Fault, Stage};
 
 use crate::dialogue_vector::{LatestUtterances, embed, embedded, of_question};
 use crate::flow::{Embedded, Epoch, TurnInFlight};
+use crate::response_texts::ResponseTexts;
 use crate::salience::Recency;
 use crate::stage::{
     Answer, Asked, Call, CallConfig, Decide, OnFailure, Step, Streams, Without, run,
@@ -74,8 +74,8 @@ pub fn embedding<'scope>(
     config: EmbeddingConfig,
     context: &StageContext,
 ) -> Streams<'scope, TurnInFlight> {
-    let StageContext { embed, encoder, questions, empty_responses, .. } = context.clone();
-    let stage = DialogueEmbedding { config, embed, encoder, questions, empty_responses };
+    let StageContext { embed, encoder, questions, response_texts, .. } = context.clone();
+    let stage = DialogueEmbedding { config, embed, encoder, questions, response_texts };
     run(turns, stage, &context.runner)
 }
 
@@ -89,7 +89,7 @@ struct DialogueEmbedding {
     /// The reader's vectors, if there are documents or tables to search by them. There is none beside
     /// `embed`.
     questions: Option<Arc<Embed>>,
-    empty_responses: Arc<BTreeSet<String>>,
+    response_texts: Arc<ResponseTexts>,
 }
 
 /// The vectors of a turn.
@@ -122,7 +122,7 @@ impl Decide for DialogueEmbedding {
             return Ok(Step::ask(texts.collect::<Vec<_>>()));
         }
         if self.questions.is_some() {
-            let question = turn.context.question(&self.empty_responses);
+            let question = turn.context.question(&self.response_texts);
             let texts = std::iter::once(&question.utterance).chain(question.before());
             return Ok(Step::ask(texts.cloned().collect::<Vec<_>>()));
         }

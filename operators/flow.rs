@@ -5,16 +5,14 @@
 //! [`TurnInFlight`], into which each stage writes its decision, and returns to `history` with its
 //! response, or as [`Failed`].
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 use turnstream_knowledge::KnowledgeVersion;
 use turnstream_knowledge::language::Lexicon;
 use turnstream_knowledge::linking::Mention;
-use turnstream_knowledge::small_talk::nothing_but_small_talk;
 use turnstream_ports::model::Embedding;
-use turnstream_ports::model::reader::Question;
 use turnstream_schemas::{
     Action, Citation, Confidence, ConversationRecord, Demand, EventTime, Evidence, Fault,
     GateDecision, HandOffReason, Header, HistoryChange, HistoryEntry, InputId, ModelUsed, Outcome,
@@ -22,6 +20,7 @@ use turnstream_schemas::{
     Speaker, Stage, Turn, TurnId,
 };
 
+use crate::response_texts::Chosen;
 use crate::sources::{Source, Sources};
 use turnstream_knowledge::phrasings::NearestPhrasings;
 
@@ -46,7 +45,8 @@ pub struct Utterance {
 /// A query completed from the history.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Reconstructed {
-    /// q'_t: the query, followed in brackets by the words that it leaves out.
+    /// q'_t: the query, followed in brackets by the words that it leaves out; or the question that a
+    /// choice belongs to.
     pub query: String,
     /// The turns that those words come from, latest first.
     pub from: Vec<TurnId>,
@@ -97,6 +97,8 @@ pub struct TurnContext {
     pub recalled: Vec<Recalled>,
     /// q'_t: the query completed from recalled entries; `None` if it needs no completion.
     pub reconstructed: Option<Reconstructed>,
+    /// What the turn chooses, if the response before it asked the user to choose.
+    pub chosen: Option<Chosen>,
     /// The fault of the encoder, if it failed and recall went by words alone.
     pub recall_fault: Option<Fault>,
 }
@@ -117,24 +119,6 @@ impl TurnContext {
     pub fn responses_before(&self) -> impl Iterator<Item = &str> {
         let said = self.dialogue.iter().rev().filter(|said| said.speaker == Speaker::System);
         said.map(|said| &*said.text)
-    }
-
-    /// Returns the turn as a question to the reader. What says nothing of what "it" may mean is left
-    /// out: small talk just before it, and a response that is one of `empty_responses`.
-    pub fn question(&self, empty_responses: &BTreeSet<String>) -> Question {
-        let mut earlier = self.dialogue.split_last().map_or(&[][..], |(_, earlier)| earlier);
-        while let Some(at) = earlier.iter().rposition(|said| said.speaker == Speaker::User)
-            && nothing_but_small_talk(&earlier[at].text).is_some()
-        {
-            earlier = &earlier[..at];
-        }
-        let by = |speaker| earlier.iter().rfind(|said| said.speaker == speaker);
-        let last = |speaker| by(speaker).map(|said| said.text.to_string());
-        Question {
-            utterance: self.query().to_owned(),
-            user_before: last(Speaker::User),
-            system_before: last(Speaker::System).filter(|it| !empty_responses.contains(it)),
-        }
     }
 
     /// Returns the recalled entries whose turns are not in the dialogue, with their indices.

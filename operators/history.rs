@@ -33,6 +33,7 @@ use turnstream_schemas::Stage;
 use crate::awaited::Awaited;
 use crate::flow::{Epoch, Failed, Finished, TurnContext, TurnInFlight};
 use crate::ingest::{AgentTurns, Arrived, OnAgentReply};
+use crate::response_texts::ResponseTexts;
 use crate::stage::Observer;
 use crate::timers::Timers;
 
@@ -193,6 +194,8 @@ pub struct Rules {
     pub config: HistoryConfig,
     /// Compares the texts of a history.
     pub similarity: Similarity,
+    /// What the texts of our own responses mean for the turn after them.
+    pub response_texts: Arc<ResponseTexts>,
     /// What happens to an answer in flight when an agent replies.
     pub on_agent_reply: OnAgentReply,
     /// What an agent's turn means for the turns after it.

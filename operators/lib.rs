@@ -96,6 +96,7 @@ pub mod judge;
 
 pub mod prompted;
 mod questions;
+pub mod response_texts;
 pub mod salience;
 pub mod stage;
 pub mod stage_config;

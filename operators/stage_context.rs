@@ -1,6 +1,5 @@
 //! Collects what stages are made from: the graph, the sources, the models and the stage runner.
 
-use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use turnstream_knowledge::Knowledge;
@@ -15,6 +14,7 @@ use crate::attention::Attention;
 use crate::judge::Judge;
 use crate::meaning::FactMeaning;
 use crate::prompted::{Prompting, ReadAlong};
+use crate::response_texts::ResponseTexts;
 use crate::sources::Sources;
 use crate::stage::StageRunner;
 use crate::tables::Tables;
@@ -47,8 +47,8 @@ pub struct StageContext {
     pub encoder: Option<Arc<dyn Encoder>>,
     /// The reader as an encoder of questions, if documents or tables are searched by its vectors.
     pub questions: Option<Arc<Embed>>,
-    /// The texts of responses that neither answer nor ask anything.
-    pub empty_responses: Arc<BTreeSet<String>>,
+    /// What the texts of our own responses mean for the turn after them.
+    pub response_texts: Arc<ResponseTexts>,
     /// The reader of questions and sections, if the decision asks it.
     pub reader: Option<Arc<Read>>,
     /// Ranks facts by meaning, if facts have vectors.

@@ -76,6 +76,7 @@ pub(crate) fn context_of(lines: &[&str], offset: i64) -> TurnContext {
         dialogue,
         recalled: Vec::new(),
         reconstructed: None,
+        chosen: None,
         recall_fault: None,
     }
 }
@@ -222,7 +223,7 @@ pub(crate) fn stage_context(graph: &Arc<Graph>) -> StageContext {
         need_judge: None,
         score: None,
         questions: None,
-        empty_responses: Arc::new(DecisionTexts::default().of_empty_responses()),
+        response_texts: Arc::new(DecisionTexts::default().response_texts()),
         reader: None,
         unified: None,
         consistency: None,

@@ -172,6 +172,7 @@ fn context(offset: i64) -> TurnContext {
         dialogue: vec![utterance],
         recalled: Vec::new(),
         reconstructed: None,
+        chosen: None,
         recall_fault: None,
     }
 }

@@ -25,6 +25,8 @@ const WORDS: f64 = 3.0;
 const NAMED: [f64; 4] = [0.30, 4.65, 1.37, -1.37];
 /// The least logit at which a sentence answers in place of a better one that was said before.
 const UNTOLD: f32 = 1.0;
+/// The most passages and rows that a response asks about.
+const MOST_ASKED: usize = 3;
 /// The least cosine of a question and a phrasing at which the two say the same: what staff taught
 /// of it holds, whatever the reader finds.
 const SAME: f64 = 0.97;
@@ -36,10 +38,60 @@ pub(super) struct Choice {
     pub(super) place: usize,
     /// The sentences or cells to say, in their order.
     pub(super) sentences: Vec<usize>,
-    /// The names of two rows that fit about equally well.
-    pub(super) rivals: Option<[String; 2]>,
+    /// Two rows that fit about equally well.
+    pub(super) rivals: Option<Asked>,
     /// Whether staff taught that the section answers this very question.
     pub(super) is_taught: bool,
+}
+
+/// The passages or rows that a response asks about.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Asked {
+    /// Their names, the most probable first.
+    pub(super) names: Vec<String>,
+    /// Whether titles of passages are among them.
+    pub(super) are_titles: bool,
+}
+
+/// Returns what to ask about where the reader is not sure: the passages and rows with the best
+/// sentences. `None` if none of them has a name.
+pub(super) fn places(read: &[(usize, &Evidence)], reading: &Reading) -> Option<Asked> {
+    let best = |scores: &Vec<f32>| scores.iter().copied().fold(TOLD, f32::max);
+    let mut places: Vec<(&Evidence, f32)> = read
+        .iter()
+        .zip(&reading.scores)
+        .map(|((_, evidence), scores)| (*evidence, best(scores)))
+        .filter(|(_, score)| *score > TOLD)
+        .collect();
+    places.sort_by(|a, b| b.1.total_cmp(&a.1));
+    let (mut names, mut are_titles) = (Vec::new(), false);
+    for (evidence, _) in places {
+        let Some(name) = name(evidence) else { continue };
+        if names.len() < MOST_ASKED && !names.iter().any(|it| it == name) {
+            names.push(name.to_owned());
+            are_titles |= evidence.row.is_none();
+        }
+    }
+    (!names.is_empty()).then_some(Asked { names, are_titles })
+}
+
+/// Returns what a passage or row is called in a question: its title, which a heading that is a question
+/// can do without, or the row's name.
+fn name(evidence: &Evidence) -> Option<&str> {
+    let name = match (&evidence.row, &evidence.document) {
+        (Some(row), _) => &*subject(&row.columns)?.value,
+        (None, Some(passage)) => match passage.title.strip_suffix(['?', '？']) {
+            Some(question) => question.rsplit(": ").next()?,
+            None => &*passage.title,
+        },
+        (None, None) => return None,
+    };
+    (!name.is_empty()).then_some(name)
+}
+
+/// Whether a passage or row is called so in a question.
+pub(super) fn is_called(evidence: &Evidence, said: &str) -> bool {
+    name(evidence) == Some(said)
 }
 
 /// Converts a piece of evidence to the section that the reader reads.
@@ -134,8 +186,8 @@ fn best(
         .filter(|(.., (_, second))| score > 0.0 && score - second <= RIVALS && !is_named(evidence));
     let name = |of: &Evidence| Some(subject(&of.row.as_ref()?.columns)?.value.clone());
     let rivals = rivals.and_then(|(_, rival, ..)| {
-        let rivals = [name(evidence)?, name(rival)?];
-        (rivals[0] != rivals[1]).then_some(rivals)
+        let names = vec![name(evidence)?, name(rival)?];
+        (names[0] != names[1]).then_some(Asked { names, are_titles: false })
     });
     let mut others: Vec<usize> = (0..scores.len())
         .filter(|other| *other != at && scores[*other] >= score - BESIDE)

@@ -1,7 +1,5 @@
 //! The texts of responses that answer nothing, by language.
 
-use std::collections::BTreeSet;
-
 use schemars::JsonSchema;
 use serde::de::Error;
 use serde::{Deserialize, Deserializer, Serialize};
@@ -9,6 +7,8 @@ use serde_json::{Map, Value};
 use turnstream_knowledge::language::Lexicon;
 use turnstream_ports::refused::Refused;
 use turnstream_schemas::{HandOffReason, Stage};
+
+use crate::response_texts::{AskingText, ResponseTexts};
 
 /// The placeholder for the choices in a question back.
 const CHOICES: &str = "{choices}";
@@ -55,9 +55,9 @@ pub struct TextsOfLanguage {
     pub rest: String,
     /// Ends an answer where `names_sources` is set; `{titles}` stands for the titles of the passages.
     pub source: String,
-    /// Asks which of two is meant; `{choices}` stands for their names.
+    /// Asks which row or passage is meant; `{choices}` stands for their names.
     pub ask: String,
-    /// Separates the two names.
+    /// Separates the names.
     pub or: String,
     /// Hands over because the user asked for a person, or because staff taught so.
     pub hand_off: String,
@@ -123,7 +123,7 @@ impl Default for DecisionTexts {
                 "您指的是哪一个？",
                 "抱歉，您问的其他部分我回答不了。",
                 "（来源：{titles}）",
-                "您是指{choices}吗？",
+                "您是指{choices}？",
                 "还是",
                 "好的，这就为您转接同事。",
                 "给您带来麻烦，非常抱歉。这就为您转接同事处理。",
@@ -141,13 +141,16 @@ impl Default for TextsOfLanguage {
 }
 
 impl DecisionTexts {
-    /// Returns the texts of responses that neither answer nor ask anything.
-    pub fn of_empty_responses(&self) -> BTreeSet<String> {
-        let texts = |of: &TextsOfLanguage| {
+    /// Returns what these texts mean for the turn after them.
+    pub fn response_texts(&self) -> ResponseTexts {
+        let empty = |of: &TextsOfLanguage| {
             let TextsOfLanguage { decline, hand_off, complaint, safety, nothing_found, .. } = of;
             [decline, &of.none_fits, hand_off, complaint, safety, nothing_found].map(String::clone)
         };
-        [texts(&self.en), texts(&self.zh)].into_iter().flatten().collect()
+        ResponseTexts {
+            empty: [&self.en, &self.zh].into_iter().flat_map(empty).collect(),
+            asking: [&self.en, &self.zh].map(TextsOfLanguage::asking).to_vec(),
+        }
     }
 
     pub(super) fn check(&self) -> Result<(), Refused> {
@@ -194,9 +197,11 @@ impl TextsOfLanguage {
         self.source.replace(TITLES, &titles.join("; "))
     }
 
-    /// Returns the question which of two is meant.
-    pub(super) fn ask(&self, [first, second]: &[String; 2]) -> String {
-        self.ask.replace(CHOICES, &format!("{first}{}{second}", self.or))
+    /// Returns the text that asks which of several is meant.
+    pub(super) fn asking(&self) -> AskingText {
+        let (before, after) = self.ask.split_once(CHOICES).unwrap_or((&self.ask, ""));
+        let [before, after, or] = [before, after, &self.or].map(str::to_owned);
+        AskingText { before, after, or }
     }
 }
 

@@ -1,3 +1,4 @@
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use turnstream_schemas::RequestId;
@@ -79,9 +80,10 @@ fn a_question_has_a_share_of_the_turns_before_it_that_say_something() {
         let (mut values, faults): (Vec<TurnInFlight>, _) = run_dataflow(vec![turn], move |turns| {
             let questions = Some(Arc::new(CountingElsewhere::default()) as _);
             let encoder: Option<Arc<dyn Encoder>> = Some(Arc::new(Counting));
-            let empty_responses = Arc::new(BTreeSet::from(["no sea".to_owned()]));
+            let empty = BTreeSet::from(["no sea".to_owned()]);
+            let response_texts = Arc::new(ResponseTexts { empty, ..ResponseTexts::default() });
             let context =
-                StageContext { questions, encoder, empty_responses, ..stage_context(&graph) };
+                StageContext { questions, encoder, response_texts, ..stage_context(&graph) };
             context.runner.awaited.ask(RequestId { partition: 0, generation: 1, offset: 0 });
             embedding(turns, config(), &context)
         });

@@ -352,7 +352,7 @@ impl Sequence {
             speaker: Speaker::User,
             text: turn.turn.text.as_str().into(),
         });
-        TurnContext {
+        let context = TurnContext {
             request: turn.request,
             input: turn.input.clone(),
             scope: self.scope.clone(),
@@ -361,9 +361,11 @@ impl Sequence {
             event_time: turn.event_time,
             dialogue,
             reconstructed: self.database.reconstruct(&turn.turn.text, &rules.config),
+            chosen: None,
             recalled: Vec::new(),
             recall_fault: None,
-        }
+        };
+        context.with_choice(&rules.response_texts)
     }
 
     /// Makes the response, and adds the exchange to the history.

@@ -22,6 +22,7 @@ mod keeping;
 pub(super) fn rules() -> Rules {
     Rules {
         similarity: Similarity::by_words(),
+        response_texts: Arc::default(),
         observer: Observer::none(),
         config: HistoryConfig::default(),
         on_agent_reply: OnAgentReply::Supersede,

@@ -156,6 +156,7 @@ fn serve(seed: u64, scopes: u64, inputs: u64, capacity: usize) -> Vec<Outcome> {
     let models: [Arc<WordsModel>; 2] = [Arc::clone(&gate), Arc::clone(&generate)];
     let rules = Rules {
         similarity: Similarity::by_words(),
+        response_texts: Arc::default(),
         observer: Observer::none(),
         config: HistoryConfig::default(),
         on_agent_reply: OnAgentReply::Supersede,

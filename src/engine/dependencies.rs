@@ -197,6 +197,7 @@ impl Dependencies {
         Rules {
             config: self.config.history.clone(),
             similarity: self.similarity(),
+            response_texts: Arc::new(self.config.decision.texts.response_texts()),
             on_agent_reply,
             agent_turns,
             handover: self.config.handover.clone(),
@@ -259,7 +260,7 @@ impl Dependencies {
             meaning: self.meaning.of_facts(),
             score: self.score.clone(),
             questions: self.questions.clone(),
-            empty_responses: Arc::new(self.config.decision.texts.of_empty_responses()),
+            response_texts: Arc::new(self.config.decision.texts.response_texts()),
             reader: self.reader.clone(),
             unified: self.unified.clone(),
         }

@@ -105,6 +105,30 @@ fn a_customer_is_answered_in_chinese_from_a_page_in_chinese() {
 }
 
 #[test]
+fn an_unsure_response_asks_which_place_is_meant_and_the_choice_is_answered() {
+    let conversations: [&[&str]; 2] = [
+        &["its been six weeks, any chance", "yes please"],
+        &["its been six weeks, any chance", "no", "what does the Bergen cost?"],
+    ];
+    let (responses, _) = responses(&conversations, "");
+    let of = |id: &str| {
+        let of = responses.iter().filter(|it| it.conversation_id.as_str() == id);
+        of.map(|it| (it.action.expect("an action"), &*it.text)).collect::<Vec<_>>()
+    };
+    use Action::{Answer, Ask, Decline};
+    let ([asks, chosen], [again, neither, price]) = (&of("0")[..], &of("1")[..]) else {
+        panic!("{responses:#?}")
+    };
+    assert_eq!(*asks, (Ask, "Do you mean “Returns: How long you have”?"));
+    assert_eq!(chosen.0, Answer);
+    assert!(chosen.1.starts_with("You can send a lamp back within 30 days"), "{}", chosen.1);
+    assert_eq!((again, neither.0), (asks, Decline));
+    assert_eq!(*price, (Answer, "For Bergen: price is £120."));
+    let chosen = responses.iter().find(|it| it.query_reconstructed.is_some()).expect("a choice");
+    assert_eq!(chosen.query_reconstructed.as_deref(), Some("its been six weeks, any chance"));
+}
+
+#[test]
 fn a_customer_is_answered_or_told_that_there_is_no_answer() {
     let conversations: [&[&str]; 7] = [
         &["how long do i have to send a lamp back?"],

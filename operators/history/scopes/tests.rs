@@ -91,6 +91,7 @@ impl Worker {
     fn new(config: HistoryConfig) -> Self {
         let rules = Rules {
             similarity: Similarity::by_meaning(Arc::new(Counting)),
+            response_texts: Arc::default(),
             observer: Observer::none(),
             config,
             on_agent_reply: OnAgentReply::Supersede,

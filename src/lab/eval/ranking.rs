@@ -43,6 +43,7 @@ pub fn contexts(turns: impl IntoIterator<Item = Turn>, most: usize) -> Vec<TurnC
             dialogue: dialogue.clone(),
             recalled: Vec::new(),
             reconstructed: None,
+            chosen: None,
             recall_fault: None,
         });
     }

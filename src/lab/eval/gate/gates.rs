@@ -65,6 +65,7 @@ pub fn context(labelled: &LabelledTurn, window_utterances: usize) -> TurnContext
         dialogue,
         recalled: Vec::new(),
         reconstructed: None,
+        chosen: None,
         recall_fault: None,
     }
 }

@@ -53,6 +53,7 @@ impl Stage<'_> {
             dialogue: dialogue.to_vec(),
             recalled: Vec::new(),
             reconstructed: None,
+            chosen: None,
             recall_fault: None,
         };
         let embedding = match self.encoder {

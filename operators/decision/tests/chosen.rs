@@ -1,0 +1,69 @@
+//! Asks about the best places where the reader is not sure, and answers from the one that is chosen.
+
+use super::*;
+
+fn titled() -> Vec<Evidence> {
+    let mut pages = pages();
+    for (page, title) in pages.iter_mut().zip(["Visit: Opening hours", "Shop: Returns?"]) {
+        page.document.as_mut().expect("a passage").title = title.to_owned();
+    }
+    pages.push(row("Oslo lamp", "£49"));
+    pages
+}
+
+/// A reading of the opening hours, the row and the returns, as they are relevant: the returns read best,
+/// then the row.
+fn unsure(precision: f32) -> Reading {
+    reading(&[&[-2.0], &[-9.0, -9.0, -1.0], &[0.5, 0.2, -3.0]], precision)
+}
+
+const ASKS: &str = "Do you mean “Returns”, “Oslo lamp” or “Visit: Opening hours”?";
+
+#[test]
+fn an_unsure_response_asks_which_place_is_meant() {
+    let turn = decided(&["u: can i have it back"], titled(), unsure(0.3));
+    assert_eq!(of(&turn), (Action::Ask, None, ASKS));
+    assert!(turn.evidence.iter().all(|it| !it.selected), "nothing of it is said");
+    let declines = |evidence, precision| {
+        of(&decided(&["u: can i have it back"], evidence, unsure(precision))).0
+    };
+    assert_eq!(declines(titled(), 0.29), Action::Decline, "most such questions named no answer");
+    let mut untitled = titled();
+    untitled.truncate(2);
+    untitled.iter_mut().for_each(|it| it.document.as_mut().expect("a passage").title.clear());
+    let turn = decided(&["u: can i have it back"], untitled, reading(&[&[-2.0], &[0.5]], 0.4));
+    assert_eq!(of(&turn).0, Action::Decline, "they have no names");
+}
+
+#[test]
+fn the_question_is_answered_from_the_chosen_place() {
+    let asks = format!("s: {ASKS}");
+    let chosen = |choice: &str| {
+        let lines = ["u: can i have it back", &asks, &format!("u: {choice}")];
+        let turn = TurnInFlight { evidence: titled(), ..scene(&lines, &graph("sea HasA fish 1")) };
+        let texts = DecisionTexts::default().response_texts();
+        let context = Arc::new(turn.context.as_ref().clone().with_choice(&texts));
+        decided_turn(&DecisionConfig::default(), TurnInFlight { context, ..turn }, |_| unsure(0.3))
+    };
+    let (turn, asked) = chosen("yes please");
+    let answer = (Action::Answer, None, "You have 14 days. Sale items have 7 days.");
+    assert_eq!(of(&turn), answer);
+    assert_eq!(asked[0].question.utterance, "can i have it back");
+    let decided = turn.decision.expect("a decision");
+    assert_eq!((decided.pieces, decided.precision), (1, None), "it was not measured");
+    assert_eq!(turn.evidence[0].document.as_ref().expect("a passage").document, "returns");
+    let (turn, _) = chosen("the third");
+    assert_eq!(of(&turn), (Action::Answer, None, "We open at nine."));
+    let (turn, _) = chosen("Oslo lamp");
+    assert_eq!(of(&turn), (Action::Answer, None, "For Oslo lamp: price is £49."));
+    let (turn, _) = chosen("neither");
+    assert_eq!(of(&turn).0, Action::Decline);
+}
+
+#[test]
+fn who_was_asked_twice_is_handed_over() {
+    let asks = format!("s: {ASKS}");
+    let lines = ["u: can i have it back", &asks, "u: what if it broke", &asks, "u: my lamp broke"];
+    let turn = decided(&lines, titled(), unsure(0.3));
+    assert_eq!(of(&turn).1, Some(HandOffReason::NothingFound));
+}

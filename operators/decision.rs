@@ -24,6 +24,7 @@
 //! evidence or in the configuration.
 
 mod choice;
+mod chosen;
 mod claims;
 mod config;
 mod intent;
@@ -46,7 +47,7 @@ use crate::asked_facts::asked_facts;
 use crate::flow::{ActionDecision, Epoch, TurnInFlight};
 use crate::generation::{GenerationConfig, GenerationForm};
 use crate::prompted::Prompt;
-use crate::response_texts::ResponseTexts;
+use crate::response_texts::{Chosen, ResponseTexts};
 use crate::sources::{Sources, SpokenFacts};
 use crate::stage::{Answer, Asked, Call, Decide, OnFailure, Step, Streams, Without, run};
 use crate::stage_config::StageConfig;
@@ -295,8 +296,9 @@ impl Decide for ResponseDecision {
         if self.reader.is_none() {
             return Ok(Step::decided(self.by_words(turn)));
         }
+        let chosen = turn.context.chosen.as_ref();
         // For thanks after an answer, the reader would find the same answer again.
-        if turn.context.chosen.is_none() && intent::is_small_talk(turn.context.query(), None) {
+        if chosen.is_none() && intent::is_small_talk(turn.context.query(), None) {
             let verdict = self.taught(turn).unwrap_or_else(|| self.by_words(turn));
             return Ok(Step::decided(verdict));
         }
@@ -306,13 +308,16 @@ impl Decide for ResponseDecision {
         let by_names = match &of_table {
             Some(_) if rest.is_some() => None,
             Some(_) => self.by_table(turn, &[], None),
+            None if chosen.is_some() => None,
             None => self.of_missing_row(turn),
         };
         if let Some(by_names) = by_names {
             let verdict = self.handed_over(turn, None).or_else(|| self.taught(turn));
             return Ok(Step::decided(verdict.unwrap_or(by_names)));
         }
-        Ok(Step::ask(self.requests(turn)))
+        let Some(Chosen { name }) = chosen else { return Ok(Step::ask(self.requests(turn))) };
+        let of_chosen = name.as_deref().map(|name| self.request_of_chosen(turn, name));
+        Ok(of_chosen.map_or_else(|| Step::decided(self.decline(turn)), Step::ask))
     }
 
     fn read(
@@ -328,7 +333,11 @@ impl Decide for ResponseDecision {
         let [whole, parts @ ..] = &readings[..] else {
             return Err(Fault::new(STAGE, FaultKind::Unfit, "the reader gave no reading"));
         };
-        Ok(Step::decided(self.by_reading(turn, whole, parts)))
+        let chosen = turn.context.chosen.as_ref().and_then(|it| it.name.as_deref());
+        Ok(Step::decided(match chosen {
+            Some(name) => self.of_chosen(turn, name, whole),
+            None => self.by_reading(turn, whole, parts),
+        }))
     }
 
     fn without(&self, turn: &TurnInFlight, why: Without<'_>) -> DecidedResponse {

@@ -45,8 +45,8 @@ pub struct Utterance {
 /// A query completed from the history.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Reconstructed {
-    /// q'_t: the query, followed in brackets by the words that it leaves out; or the question that a
-    /// choice belongs to.
+    /// q'_t: the query, followed in brackets by the words that it leaves out; of a choice, the question
+    /// that it belongs to, followed by the name that it chooses.
     pub query: String,
     /// The turns that those words come from, latest first.
     pub from: Vec<TurnId>,

@@ -156,12 +156,16 @@ fn choose<'t>(names: &[&'t str], utterance: &str) -> Option<Option<&'t str>> {
 
 impl TurnContext {
     /// Makes the turn a choice, if it chooses of what the response before it asks about: its query is
-    /// then completed to the question before that.
+    /// then completed to the question before that, with the name that it chooses in brackets.
     pub fn with_choice(self, texts: &ResponseTexts) -> Self {
         let Some(chosen) = texts.chosen(&self.dialogue) else { return self };
-        let question = self.dialogue.iter().rev().nth(2);
-        let reconstructed = question
-            .map(|it| Reconstructed { query: it.text.to_string(), from: vec![it.turn_id.clone()] });
+        let reconstructed = self.dialogue.iter().rev().nth(2).map(|question| {
+            let query = match &chosen.name {
+                Some(name) => format!("{} ({name})", question.text),
+                None => question.text.to_string(),
+            };
+            Reconstructed { query, from: vec![question.turn_id.clone()] }
+        });
         Self { chosen: Some(chosen), reconstructed, ..self }
     }
 

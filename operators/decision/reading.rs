@@ -12,7 +12,6 @@ use super::told::untold;
 use super::{DecidedResponse, ResponseDecision, intent};
 use crate::flow::{ActionDecision, TurnInFlight};
 use crate::questions::questions;
-use crate::response_texts::Chosen;
 
 impl ResponseDecision {
     /// Returns the evidence that is read, `times` as much as for one question: the most relevant
@@ -100,10 +99,6 @@ impl ResponseDecision {
             return verdict;
         }
         let read = self.read_evidence(turn, is_text, 1);
-        if let Some(Chosen { name }) = &turn.context.chosen {
-            let found = name.as_deref().and_then(|it| self.of_chosen(turn, &read, reading, it));
-            return found.unwrap_or_else(|| self.decline(turn));
-        }
         let question = turn.context.question(&self.response_texts);
         let untold = untold(&read, reading, &question);
         let named = choice::named_row(&read, &untold, &[]).filter(|_| parts.is_empty());
@@ -156,27 +151,6 @@ impl ResponseDecision {
             decided.precision = Some(Score::new(reading.precision.into()));
         }
         verdict
-    }
-
-    /// Answers a question from the place that the user chose for it; `None` if that was not read.
-    fn of_chosen(
-        &self,
-        turn: &TurnInFlight,
-        read: &[(usize, &Evidence)],
-        reading: &Reading,
-        name: &str,
-    ) -> Option<DecidedResponse> {
-        let at = read.iter().position(|(_, it)| choice::is_called(it, name))?;
-        let of_place = Reading { scores: vec![reading.scores.get(at)?.clone()], ..reading.clone() };
-        let most = self.config.max_sentences as usize;
-        let utterance = turn.context.completed_query();
-        let untaught = NearestPhrasings::default();
-        let chosen =
-            choice::choose(&read[at..=at], &of_place, &of_place, utterance, &untaught, most)?;
-        let evidence = &turn.evidence[chosen.place];
-        let said = Some(choice::said(evidence, &chosen.sentences, turn.context.lexicon())?);
-        let decided = Some(ActionDecision { said, ..ActionDecision::to(Action::Answer) });
-        Some(DecidedResponse { decided, answers: vec![chosen.place] })
     }
 
     /// Responds to a turn that no passage or row answers surely; it may be `asked` which of several

@@ -64,7 +64,7 @@ fn a_choice_is_read_as_the_question_that_it_belongs_to() {
     let asks = format!("s: {}", asking(&["Bergen", "Oslo lamp"], false, false));
     let lines = ["u: a lamp", "s: Lovely.", "u: how bright is it?", &asks, "u: Oslo"];
     let turn = context(&lines).with_choice(&texts());
-    assert_eq!(turn.completed_query(), "how bright is it?");
+    assert_eq!(turn.completed_query(), "how bright is it? (Oslo lamp)");
     let question = turn.question(&texts());
     assert_eq!(question.utterance, "how bright is it?");
     assert_eq!(question.user_before.as_deref(), Some("a lamp"));

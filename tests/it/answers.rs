@@ -125,7 +125,8 @@ fn an_unsure_response_asks_which_place_is_meant_and_the_choice_is_answered() {
     assert_eq!((again, neither.0), (asks, Decline));
     assert_eq!(*price, (Answer, "For Bergen: price is £120."));
     let chosen = responses.iter().find(|it| it.query_reconstructed.is_some()).expect("a choice");
-    assert_eq!(chosen.query_reconstructed.as_deref(), Some("its been six weeks, any chance"));
+    let question = "its been six weeks, any chance (Returns: How long you have)";
+    assert_eq!(chosen.query_reconstructed.as_deref(), Some(question));
 }
 
 #[test]

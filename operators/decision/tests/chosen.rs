@@ -43,7 +43,16 @@ fn the_question_is_answered_from_the_chosen_place() {
         let turn = TurnInFlight { evidence: titled(), ..scene(&lines, &graph("sea HasA fish 1")) };
         let texts = DecisionTexts::default().response_texts();
         let context = Arc::new(turn.context.as_ref().clone().with_choice(&texts));
-        decided_turn(&DecisionConfig::default(), TurnInFlight { context, ..turn }, |_| unsure(0.3))
+        let turn = TurnInFlight { context, ..turn };
+        decided_turn(&DecisionConfig::default(), turn, |request| {
+            let [section] = &request.sections[..] else { panic!("{request:?}") };
+            let scores: &[f32] = match &*section.title {
+                "Shop: Returns?" => &[0.5, 0.2, -3.0],
+                "Oslo lamp" => &[-9.0, -9.0, -1.0],
+                _ => &[-2.0],
+            };
+            reading(&[scores], 0.0)
+        })
     };
     let (turn, asked) = chosen("yes please");
     let answer = (Action::Answer, None, "You have 14 days. Sale items have 7 days.");

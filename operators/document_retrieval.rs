@@ -3,7 +3,8 @@
 //! It searches the chunks of documents for the current utterance: by words (BM25), by meaning (the
 //! cosine of embeddings), or by both, fused. If the dialogue names documents by their titles, it
 //! searches only the chunks of those that the latest such utterance names (entity tracking as in
-//! DSTC11 track 5, by look-up); otherwise it searches all chunks. `docs/measurements/documents.md` has
+//! DSTC11 track 5, by look-up; a response that only asks which place is meant does not count);
+//! otherwise it searches all chunks. `docs/measurements/documents.md` has
 //! the measurements behind each choice. If the source depends on others, the search by words also looks
 //! for the words of their evidence (UniMS-RAG: documents for (c, p*)).
 //!
@@ -25,6 +26,7 @@ use turnstream_schemas::{
 
 use crate::flow::{Epoch, TurnInFlight};
 use crate::fusion::{Fused, SearchForm, fuse};
+use crate::response_texts::ResponseTexts;
 use crate::sources::Sources;
 use crate::stage::{DecideByRules, OnFailure, Streams, Without, run};
 use crate::stage_config::StageConfig;
@@ -91,12 +93,13 @@ pub fn document_retrieval<'scope>(
     config: DocumentRetrievalConfig,
     context: &StageContext,
 ) -> Streams<'scope, TurnInFlight> {
-    let StageContext { documents, sources, .. } = context.clone();
+    let StageContext { documents, sources, response_texts, .. } = context.clone();
     let Some(documents) = documents else {
         let none = empty(turns.scope());
         return (turns, none);
     };
-    run(turns, DocumentRetrieval { config, sources, documents }, &context.runner)
+    let stage = DocumentRetrieval { config, sources, documents, response_texts };
+    run(turns, stage, &context.runner)
 }
 
 /// The stage.
@@ -104,6 +107,7 @@ struct DocumentRetrieval {
     config: DocumentRetrievalConfig,
     sources: Arc<Sources>,
     documents: Arc<dyn SearchDocuments>,
+    response_texts: Arc<ResponseTexts>,
 }
 
 impl DecideByRules for DocumentRetrieval {
@@ -119,7 +123,8 @@ impl DecideByRules for DocumentRetrieval {
     fn decide(&self, turn: &TurnInFlight) -> Result<Vec<Evidence>, Fault> {
         let Some(source) = turn.source(&self.sources) else { return Ok(Vec::new()) };
         let given = turn.given(source, &self.sources);
-        retrieve(turn, &source.name, &given, &*self.documents, &self.config)
+        let texts = &self.response_texts;
+        retrieve(turn, &source.name, &given, &*self.documents, texts, &self.config)
             .map_err(|error| Fault::new(STAGE, FaultKind::Error, error.to_string()))
     }
 
@@ -143,17 +148,20 @@ pub fn retrieve(
     source: &SourceName,
     given: &[&Evidence],
     documents: &dyn SearchDocuments,
+    texts: &ResponseTexts,
     config: &DocumentRetrievalConfig,
 ) -> Result<Vec<Evidence>, SearchError> {
+    let asked = turn.context.completed_query();
     let dialogue = turn.context.dialogue.iter().rev().map(|utterance| &*utterance.text);
     let within = match config.within {
         SearchWithin::All => None,
         SearchWithin::Named => {
             let given = given.iter().map(|found| &*found.text);
-            named_last(documents, given.chain(dialogue))
+            let chosen = turn.context.chosen.as_ref().map(|_| asked);
+            let said = dialogue.filter(|text| texts.choices(text).is_none());
+            named_last(documents, given.chain(chosen).chain(said))
         }
     };
-    let asked = turn.context.completed_query();
     let text: Vec<&str> =
         given.iter().map(|found| &*found.text).chain(std::iter::once(asked)).collect();
     let utterance = turn.embedding.as_ref().and_then(|it| it.utterance.as_deref());

@@ -326,7 +326,7 @@ const READ_OF_PART: usize = 2;
 const BESIDE: f64 = 0.5;
 
 /// How sure the reader must be, in shares of `min_precision`, to ask which of the best passages and rows
-/// is meant. Of 321 such questions 185 name one that answers (docs/measurements/decision.md).
+/// is meant. Of 254 such questions 157 name one that answers (docs/measurements/decision.md).
 const ASKED: f64 = 0.5;
 
 /// A part of an utterance that is read by itself.

@@ -3,6 +3,7 @@ use std::sync::Arc;
 use turnstream_ports::documents::Chunk;
 
 use super::*;
+use crate::decision::DecisionTexts;
 use crate::flow::Embedded;
 use crate::testing::{asking_source, graph, run_dataflow, scene, stage_context};
 
@@ -84,7 +85,9 @@ fn found(lines: &[&str], embedding: bool, config: &DocumentRetrievalConfig) -> V
         dialogue: Arc::from([0.0_f32, 1.0]),
         utterance: Some(Arc::from([1.0_f32, 0.0])),
     });
-    let passages = retrieve(&turn, &"documents".into(), &[], &table(), config).unwrap();
+    let texts = DecisionTexts::default().response_texts();
+    turn.context = Arc::new(turn.context.as_ref().clone().with_choice(&texts));
+    let passages = retrieve(&turn, &"documents".into(), &[], &table(), &texts, config).unwrap();
     passages.into_iter().map(|passage| (passage.id.0, passage.relevance.get())).collect()
 }
 
@@ -115,7 +118,8 @@ fn words_and_meaning_are_weighed() {
 fn dense_without_an_embedding_says_what_to_do() {
     let config = DocumentRetrievalConfig { form: SearchForm::Dense, ..Default::default() };
     let turn = scene(&["u: parking?"], &graph(""));
-    let error = retrieve(&turn, &"documents".into(), &[], &table(), &config).unwrap_err();
+    let texts = ResponseTexts::default();
+    let error = retrieve(&turn, &"documents".into(), &[], &table(), &texts, &config).unwrap_err();
     assert!(error.to_string().contains("document_retrieval.form"), "{error}");
 }
 
@@ -125,6 +129,12 @@ fn the_titles_named_last_bound_the_search() {
     let lines = ["u: Tell me of the Gonville.", "s: Or the Ashley?", "u: Is there parking?"];
     assert_eq!(ids(&found(&lines, false, &config)), ["documents/d1#0", "documents/d2#0"]);
     assert_eq!(ids(&found(&lines[..1], false, &config)), ["documents/d3#0"]);
+    // What a response only asks about counts once the user chooses it.
+    let lines =
+        ["u: The Gonville?", "s: Do you mean “Ashley: Parking” or “Pool”?", "u: Is it warm?"];
+    assert_eq!(ids(&found(&lines, false, &config)), ["documents/d3#0"]);
+    let lines = [lines[0], lines[1], "u: the first one"];
+    assert_eq!(ids(&found(&lines, false, &config)), ["documents/d1#0", "documents/d2#0"]);
     let all = DocumentRetrievalConfig { within: SearchWithin::All, ..config };
     assert_eq!(found(&lines, false, &all).len(), 3);
 }

@@ -255,6 +255,22 @@ fn is_at(place: &str, gold: &str) -> bool {
 }
 
 impl GoldTurn {
+    /// Whether a response asks which place is meant, and names one that answers.
+    pub fn is_asked_about(&self, response: &Response) -> bool {
+        let is_gold = |it: &&Evidence| {
+            place(it).is_some_and(|at| self.places.iter().any(|gold| is_at(&at, gold)))
+        };
+        let is_named = |it: &Evidence| {
+            let title = it.document.as_ref().map(|it| it.title.trim_end_matches(['?', '？']));
+            let heading = title.and_then(|it| it.rsplit(": ").next());
+            let of_row = it.row.iter().flat_map(|row| row.columns.iter().take(2));
+            let mut names = heading.into_iter().chain(of_row.map(|it| &*it.value));
+            names.any(|name| response.text.contains(name))
+        };
+        let asks = response.action == Some(Action::Ask);
+        asks && response.evidence.iter().filter(is_gold).any(is_named)
+    }
+
     /// Judges a response to the turn. A response without an action answers.
     pub fn judge(&self, response: &Response) -> AnswerVerdict {
         let action = response.action.unwrap_or(Action::Answer);

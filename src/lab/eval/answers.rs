@@ -29,6 +29,8 @@ pub struct JudgedAnswer {
     pub gold: Vec<String>,
     /// The three most relevant pieces of evidence, each with its place.
     pub found: Vec<String>,
+    /// Whether it asks back, and names a place that answers.
+    pub names_gold: bool,
     #[serde(skip)]
     conversation: String,
 }
@@ -59,6 +61,8 @@ pub struct AnswerFigures {
     pub false_hand_offs: AnswerShare,
     /// Social responses among small talk.
     pub small_talk: AnswerShare,
+    /// Questions back that name a place that answers, among all questions back.
+    pub asked_rightly: AnswerShare,
     /// By kind: right, wrong and abstained.
     pub by_kind: BTreeMap<GoldKind, [usize; 3]>,
     /// By kind: right ones among its turns.
@@ -155,6 +159,7 @@ fn judge(response: &Response, turn: &GoldTurn) -> JudgedAnswer {
         turn_id: response.turn_id.0.clone(),
         kind: turn.kind,
         verdict: turn.judge(response),
+        names_gold: turn.is_asked_about(response),
         action: response.action.unwrap_or(Action::Answer),
         text: response.text.clone(),
         precision: response.answer_precision.map(|it| it.get()),
@@ -191,6 +196,7 @@ pub fn figures(judged: &[JudgedAnswer]) -> AnswerFigures {
         hand_off_recall: share(&|it| it.kind.needs_a_person().then(|| hands_over(it))),
         false_hand_offs: share(&|it| (!it.kind.needs_a_person()).then(|| hands_over(it))),
         small_talk: right_of(GoldKind::SmallTalk),
+        asked_rightly: share(&|it| (it.action == Action::Ask).then_some(it.names_gold)),
         by_kind,
         right_by_kind,
         curve: (0..20).map(|at| point(judged, f64::from(at) / 20.0)).collect(),

@@ -89,3 +89,21 @@ fn names_are_those_of_the_records() {
         assert_eq!(serde_json::from_value::<GoldKind>(json!(name)).ok(), Some(kind));
     }
 }
+
+#[test]
+fn a_question_back_names_a_place_that_answers_or_not() {
+    let gold = read(GOLD).expect("gold");
+    let returns = ("returns.md", "Returns: How long?");
+    for (turn, action, text, place, is_named) in [
+        ("a", "ask", "Do you mean “How long” or “Costs”?", returns, true),
+        ("a", "answer", "Do you mean “How long” or “Costs”?", returns, false),
+        ("a", "ask", "Do you mean “Costs”?", ("returns.md", "Returns: Costs"), false),
+        ("a", "ask", "Do you mean “Costs”?", returns, false),
+        ("b", "ask", "Do you mean L-1 or L-2?", ("", "L-1"), true),
+        ("c", "ask", "Do you mean “How long”?", returns, false),
+    ] {
+        let response = response(turn, action, text, place);
+        let found = gold.turn(&response).expect("a turn of the file").is_asked_about(&response);
+        assert_eq!(found, is_named, "{turn}: {text}");
+    }
+}

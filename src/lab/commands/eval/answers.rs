@@ -67,6 +67,7 @@ pub(super) fn execute(args: &AnswersArgs, out: &mut dyn Write) -> anyhow::Result
         ("recall of hand-offs", figures.hand_off_recall),
         ("false hand-offs", figures.false_hand_offs),
         ("small talk", figures.small_talk),
+        ("asked rightly", figures.asked_rightly),
     ];
     if let Some(path) = &args.report {
         let shares = named.map(|(name, share)| (name, shown(share)));

@@ -151,17 +151,17 @@ pub fn retrieve(
     texts: &ResponseTexts,
     config: &DocumentRetrievalConfig,
 ) -> Result<Vec<Evidence>, SearchError> {
-    let asked = turn.context.completed_query();
     let dialogue = turn.context.dialogue.iter().rev().map(|utterance| &*utterance.text);
     let within = match config.within {
         SearchWithin::All => None,
         SearchWithin::Named => {
             let given = given.iter().map(|found| &*found.text);
-            let chosen = turn.context.chosen.as_ref().map(|_| asked);
+            let chosen = turn.context.chosen.as_ref().and_then(|it| it.name.as_deref());
             let said = dialogue.filter(|text| texts.choices(text).is_none());
             named_last(documents, given.chain(chosen).chain(said))
         }
     };
+    let asked = turn.context.completed_query();
     let text: Vec<&str> =
         given.iter().map(|found| &*found.text).chain(std::iter::once(asked)).collect();
     let utterance = turn.embedding.as_ref().and_then(|it| it.utterance.as_deref());

@@ -55,7 +55,8 @@ pub struct TextsOfLanguage {
     pub rest: String,
     /// Ends an answer where `names_sources` is set; `{titles}` stands for the titles of the passages.
     pub source: String,
-    /// Asks which row or passage is meant; `{choices}` stands for their names.
+    /// Asks which row or passage is meant; `{choices}` stands for their names. The words beside them
+    /// tell the next turn that this was asked.
     pub ask: String,
     /// Separates the names.
     pub or: String,
@@ -167,6 +168,13 @@ impl DecisionTexts {
                 return Err(Refused { stage: Stage::Decision, key, needs });
             }
         }
+        for (key, of) in [("texts.en.ask", en), ("texts.zh.ask", zh)] {
+            let AskingText { before, after, .. } = of.asking();
+            if ![before, after].iter().any(|it| it.contains(char::is_alphanumeric)) {
+                let needs = "words beside `{choices}`, by which the user's choice is recognised";
+                return Err(Refused { stage: Stage::Decision, key, needs });
+            }
+        }
         Ok(())
     }
 
@@ -217,5 +225,18 @@ mod tests {
         assert_eq!(texts.en, TextsOfLanguage { or: " / ".to_owned(), ..of.en });
         assert_eq!(texts.zh, TextsOfLanguage { decline: "不知道。".to_owned(), ..of.zh });
         assert!(serde_json::from_str::<DecisionTexts>(r#"{"zh": {"dcline": ""}}"#).is_err());
+    }
+
+    #[test]
+    fn a_question_back_needs_words_by_which_it_is_recognised() {
+        let asking = |ask: &str| {
+            let mut texts = DecisionTexts::default();
+            texts.en.ask = ask.to_owned();
+            texts.check().map_err(|refused| refused.needs)
+        };
+        assert_eq!(asking("{choices}, or what?"), Ok(()));
+        let needs = asking("{choices}?").expect_err("any question ends so");
+        assert!(needs.contains("beside `{choices}`"), "{needs}");
+        assert!(asking("Which one?").expect_err("no names").contains("in the text"));
     }
 }

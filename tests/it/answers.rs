@@ -176,7 +176,7 @@ fn a_follow_up_is_about_what_was_said_before() {
 #[test]
 fn what_is_said_without_an_answer_is_configured() {
     let more = "[decision]\nmin_precision = 1.0\n[decision.hand_off]\nnothing_found_turns = 2\n\
-                [decision.texts.en]\ndecline = \"Nothing.\"\nask = \"{choices}?\"\nor = \" / \"\n\
+                [decision.texts.en]\ndecline = \"Nothing.\"\nask = \"You mean {choices}?\"\nor = \" / \"\n\
                 hand_off = \"a\"\ncomplaint = \"b\"\nsafety = \"c\"\nnothing_found = \"Wait.\"\n";
     let turns: &[&str] = &["do you repair radios?", "and clocks?"];
     let (responses, _) = responses(&[turns], more);

@@ -66,6 +66,15 @@ fn figures_count_what_they_say() {
 }
 
 #[test]
+fn questions_back_are_no_answers() {
+    let judged =
+        judged_of(&[response("a", "ask", "Do you mean this?"), response("b", "answer", "£49")]);
+    let figures = figures(&judged.expect("judged"));
+    assert_eq!(figures.asked_rightly.share, Some(0.0));
+    assert_eq!((figures.precision.share, figures.recall.share), (Some(1.0), Some(0.5)));
+}
+
+#[test]
 fn what_cannot_be_scored_is_refused() {
     let said = |responses: &[String]| judged_of(responses).expect_err("refused").to_string();
     let line = said(&[response("a", "answer", "30 days"), "{}".to_owned()]);

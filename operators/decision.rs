@@ -44,10 +44,10 @@ use turnstream_schemas::{
 };
 
 use crate::asked_facts::asked_facts;
-use crate::flow::{ActionDecision, Epoch, TurnInFlight};
+use crate::flow::{ActionDecision, Chosen, Epoch, TurnInFlight};
 use crate::generation::{GenerationConfig, GenerationForm};
 use crate::prompted::Prompt;
-use crate::response_texts::{Chosen, ResponseTexts};
+use crate::response_texts::ResponseTexts;
 use crate::sources::{Sources, SpokenFacts};
 use crate::stage::{Answer, Asked, Call, Decide, OnFailure, Step, Streams, Without, run};
 use crate::stage_config::StageConfig;

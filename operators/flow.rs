@@ -20,7 +20,6 @@ use turnstream_schemas::{
     Speaker, Stage, Turn, TurnId,
 };
 
-use crate::response_texts::Chosen;
 use crate::sources::{Source, Sources};
 use turnstream_knowledge::phrasings::NearestPhrasings;
 
@@ -50,6 +49,13 @@ pub struct Reconstructed {
     pub query: String,
     /// The turns that those words come from, latest first.
     pub from: Vec<TurnId>,
+}
+
+/// What a user chose of the places that the response before asked about.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Chosen {
+    /// The name of the place; `None` if it is none of them.
+    pub name: Option<String>,
 }
 
 /// A history entry that recall found for a turn.

@@ -12,7 +12,7 @@ use turnstream_knowledge::terms::terms;
 use turnstream_ports::model::reader::Question;
 use turnstream_schemas::Speaker;
 
-use crate::flow::{Reconstructed, TurnContext, Utterance};
+use crate::flow::{Chosen, Reconstructed, TurnContext, Utterance};
 
 /// Quotes around names that are asked about.
 const QUOTES: [char; 2] = ['“', '”'];
@@ -45,13 +45,6 @@ const NONE: [&str; 11] = [
     "都不",
     "其他",
 ];
-
-/// What a user chose of the places that the response before asked about.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Chosen {
-    /// The name of the place; `None` if it is none of them.
-    pub name: Option<String>,
-}
 
 /// The texts of responses that say nothing of what the next turn may mean.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

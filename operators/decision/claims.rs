@@ -1,9 +1,10 @@
 //! Checks that a language model invents nothing: no number, address or name that is neither in the
 //! evidence nor in the dialogue. Numbers may be in digits or in words. Not seen are names at the beginning
-//! of a sentence, and Chinese ones, which no capital tells from other words.
+//! of an English sentence, and Chinese ones outside 《》, which no capital tells from other words.
 
 use std::collections::BTreeSet;
 
+use turnstream_knowledge::language::has_han;
 use unicode_segmentation::UnicodeSegmentation;
 
 use crate::tables::numerals;
@@ -51,10 +52,16 @@ pub(super) fn unfounded<'r>(reply: &'r str, known: &[&str]) -> Option<&'r str> {
     if let Some(number) = numbers_of(reply).into_iter().find(is_unknown) {
         return Some(number);
     }
+    let mut titles = reply.split('《').skip(1).filter_map(|it| it.split('》').next());
+    if let Some(title) = titles.find(|it| !has(it)) {
+        return Some(title);
+    }
     for sentence in reply.unicode_sentences() {
+        let is_chinese = has_han(sentence);
         for (at, word) in sentence.unicode_words().enumerate() {
-            // The first word of a sentence has a capital in any case, and so has "I".
-            let is_name = at > 0 && word.len() > 1 && word.starts_with(char::is_uppercase);
+            // The first word of an English sentence has a capital in any case, and so has "I".
+            let is_free = at > 0 || is_chinese;
+            let is_name = is_free && word.len() > 1 && word.starts_with(char::is_uppercase);
             let is_own = ["I'm", "I've", "I'll", "I'd"].contains(&word);
             if is_name && !is_own && !has(word) {
                 return Some(word);
@@ -157,6 +164,9 @@ mod tests {
         assert_eq!(unfounded("一共十四天。", &["14天"]), None);
         assert_eq!(unfounded("十分抱歉，一定帮您看看。", &["14天"]), None);
         assert_eq!(unfounded("三天就到。", &["14天"]), Some("三"));
+        assert_eq!(unfounded("Anna会联系您。", &["14天内退货"]), Some("Anna"));
+        assert_eq!(unfounded("请看《退货指南》。", &["14天内退货"]), Some("退货指南"));
+        assert_eq!(unfounded("请看《退货指南》。", &["退货指南: 14天"]), None);
         assert_eq!(unfounded("Until 18:30.", &["18 of 30 shops"]), Some("18:30"));
         assert_eq!(unfounded("Until 18:30.", &["Open until 18:30, daily."]), None);
     }

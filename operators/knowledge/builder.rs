@@ -7,6 +7,7 @@ use std::io::{Cursor, Seek, Write};
 use std::path::Path;
 
 use rustc_hash::FxHashMap;
+use turnstream_schemas::text::is_steering;
 
 use super::compile::{Compiler, Names, Seen, Storage, rank};
 use super::grams::grams_of_index_key;
@@ -14,7 +15,7 @@ use super::import::{ImportedFact, normalise};
 use super::layout::{MOST_CONCEPTS, Section, lemma_key};
 use super::snapshot::{Backing, Snapshot};
 use super::whole::write_whole_by;
-use super::wording::{OwnWords, check_sentence};
+use super::wording::OwnWords;
 use super::{ConceptId, Fact, Graph, MAX_CONCEPT_BYTES};
 use crate::language::Lexicon;
 
@@ -126,6 +127,24 @@ impl Interners {
 /// The name of a fact's source.
 pub(super) fn source_of(fact: &ImportedFact) -> &str {
     if fact.source.is_empty() { "unnamed" } else { &fact.source }
+}
+
+/// Checks a sentence that a fact brings.
+///
+/// # Errors
+/// It is empty, longer than [`MAX_CONCEPT_BYTES`], or contains characters that control the output.
+pub(super) fn check_sentence(sentence: &str) -> Result<(), BuildError> {
+    let (field, bytes) = ("sentence", sentence.len());
+    if sentence.trim().is_empty() {
+        return Err(BuildError::Empty { field });
+    }
+    if bytes > MAX_CONCEPT_BYTES {
+        return Err(BuildError::TooLong { field, bytes });
+    }
+    if sentence.contains(is_steering) {
+        return Err(BuildError::Control { field });
+    }
+    Ok(())
 }
 
 /// Returns the normalised head and tail of a fact, if a snapshot can hold it.

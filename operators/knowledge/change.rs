@@ -6,10 +6,9 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 use turnstream_schemas::{FactKey, FactValue, PhrasingKey, PhrasingValue};
 
-use super::builder::BuildError;
+use super::builder::{BuildError, check_sentence};
 use super::import::written;
 use super::phrasings::{PhrasingChange, Taught};
-use super::wording::check_sentence;
 use super::{MAX_CONCEPT_BYTES, Wording, normalise};
 
 /// The present state of a statement.

@@ -9,12 +9,10 @@ use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
 
 use serde::{Deserialize, Serialize};
-use turnstream_schemas::text::is_steering;
 
-use super::builder::BuildError;
+use super::View;
 use super::import::{ImportedFact, written};
 use super::relation::positive_name;
-use super::{MAX_CONCEPT_BYTES, View};
 
 /// How the names of common sources begin: ConceptNet's datasets, and WordNet's.
 const COMMON_SOURCES: [&str; 5] = ["cn4", "cn100k", "conceptnet", "/d/", "oewn"];
@@ -33,24 +31,6 @@ pub struct Wording {
     pub head: Option<String>,
     /// The tail with its capitals, if it has any.
     pub tail: Option<String>,
-}
-
-/// Checks a sentence that a fact brings.
-///
-/// # Errors
-/// It is empty, longer than [`MAX_CONCEPT_BYTES`], or contains characters that control the output.
-pub(super) fn check_sentence(sentence: &str) -> Result<(), BuildError> {
-    let (field, bytes) = ("sentence", sentence.len());
-    if sentence.trim().is_empty() {
-        return Err(BuildError::Empty { field });
-    }
-    if bytes > MAX_CONCEPT_BYTES {
-        return Err(BuildError::TooLong { field, bytes });
-    }
-    if sentence.contains(is_steering) {
-        return Err(BuildError::Control { field });
-    }
-    Ok(())
 }
 
 /// A statement of a source in one language, by its names.

@@ -16,7 +16,7 @@ use turnstream_console::{InputRefused, Usage, print_json};
 use turnstream_formats::Format;
 use turnstream_models::reader::AnswerReader;
 use turnstream_ports::model::encoder::Encoder;
-use turnstream_schemas::{Action, Evidence, HandOffReason, Response};
+use turnstream_schemas::{Action, ConversationId, Evidence, HandOffReason, Response};
 use turnstream_sources::phrasings::{PhrasingLine, phrasings, slug};
 
 use crate::responses::each_response;
@@ -53,7 +53,8 @@ pub struct TeachArgs {
 #[derive(Debug, Subcommand)]
 enum TeachCommand {
     /// List the turns that were declined, asked back or handed over, but for danger: similar ones
-    /// together, the most frequent first, with the nearest sections and rows, and what an agent replied.
+    /// together, the most frequent first, with the nearest sections and rows, what an agent replied, and
+    /// which place the user chose.
     List(TeachListArgs),
     /// Suggest phrasings: where an agent's reply repeats a section, the customer's turn before it asks for that section.
     Suggest(TeachSuggestArgs),
@@ -160,6 +161,8 @@ struct Unanswered {
     action: Action,
     /// What the log replies to the turn.
     reply: Option<String>,
+    /// The place that the user chose, where the response asked which is meant.
+    chosen: Option<String>,
     /// The nearest evidence: relevance and place.
     nearest: Vec<(f64, String)>,
 }
@@ -180,6 +183,8 @@ struct TurnOfCluster {
     action: Action,
     #[serde(skip_serializing_if = "Option::is_none")]
     reply: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    chosen: Option<String>,
 }
 
 /// Whether the response left the turn to others or to nobody. Danger is not for phrasings to answer.
@@ -201,18 +206,34 @@ fn place(evidence: &Evidence) -> Option<String> {
     Some(format!("{}#{}", passage.document, slug(heading)))
 }
 
+/// The place that a response answers from, if it answers a choice that belongs to this question.
+fn chosen_for(question: &str, response: &Response) -> Option<String> {
+    let completed = response.query_reconstructed.as_deref()?.strip_prefix(question)?;
+    let is_answered = response.action == Some(Action::Answer) && completed.starts_with(" (");
+    let evidence = response.evidence.first().filter(|it| it.selected)?;
+    is_answered.then(|| place(evidence)).flatten()
+}
+
 fn unanswered(args: &TeachListArgs) -> anyhow::Result<(usize, Vec<Unanswered>)> {
     let utterances = utterances(&args.log.log, args.log.format)?;
-    let (mut responses, mut found) = (0, Vec::new());
+    let (mut responses, mut found) = (0, Vec::<Unanswered>::new());
+    // The turn of each conversation that the latest response asked back to.
+    let mut asked: HashMap<ConversationId, usize> = HashMap::new();
     each_response(&args.responses, |_, response| {
         responses += 1;
+        if let Some(at) = asked.remove(&response.conversation_id) {
+            found[at].chosen = chosen_for(&found[at].text, &response);
+        }
         let turn = format!("{}/{}", response.conversation_id, response.turn_id);
         let (Some(action), Some(said)) = (response.action, utterances.get(&turn)) else { return };
         if is_unanswered(&response) {
             let near =
                 response.evidence.iter().filter_map(|it| Some((it.relevance.get(), place(it)?)));
-            let Utterance { text, reply } = said.clone();
-            found.push(Unanswered { turn, text, action, reply, nearest: near.collect() });
+            let (Utterance { text, reply }, nearest) = (said.clone(), near.collect());
+            if action == Action::Ask {
+                asked.insert(response.conversation_id.clone(), found.len());
+            }
+            found.push(Unanswered { turn, text, action, reply, chosen: None, nearest });
         }
     })?;
     Ok((responses, found))
@@ -248,9 +269,10 @@ fn clustered(turns: &[Unanswered], encoder: &dyn Encoder) -> anyhow::Result<Vec<
         let mut nearest: Vec<(&str, f64)> = nearest.into_iter().collect();
         nearest.sort_by(|a, b| b.1.total_cmp(&a.1).then(a.0.cmp(b.0)));
         let turn = |at: &usize| {
-            let Unanswered { turn, text, action, reply, .. } = &turns[*at];
-            let (turn, text, reply) = (turn.clone(), text.clone(), reply.clone());
-            TurnOfCluster { turn, text, action: *action, reply }
+            let Unanswered { turn, text, action, reply, chosen, .. } = &turns[*at];
+            let (turn, text) = (turn.clone(), text.clone());
+            let (reply, chosen) = (reply.clone(), chosen.clone());
+            TurnOfCluster { turn, text, action: *action, reply, chosen }
         };
         Cluster {
             count: of.len(),
@@ -276,6 +298,9 @@ fn list(args: &TeachListArgs, out: &mut dyn Write) -> anyhow::Result<()> {
             writeln!(out, "    {}  {}  “{}”", turn.turn, turn.action.name(), turn.text)?;
             if let Some(reply) = &turn.reply {
                 writeln!(out, "        an agent: “{reply}”")?;
+            }
+            if let Some(chosen) = &turn.chosen {
+                writeln!(out, "        the user chose: {chosen}")?;
             }
         }
         if turns.len() > SHOWN {
@@ -345,4 +370,33 @@ fn add(file: &Path, line: &PhrasingLine) -> anyhow::Result<()> {
     written.write_all(known.as_bytes()).with_context(failed)?;
     written.persist(file).with_context(failed)?;
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::Value;
+
+    use super::*;
+
+    #[test]
+    fn a_choice_tells_the_place_of_the_question_that_it_belongs_to() {
+        let full = include_str!("../../tests/fixtures/records/v1/response.json");
+        let place = json!({ "document": "returns.md", "title": "Returns: How long?", "chunk": 0 });
+        let chosen = |completed: &str, action: &str| {
+            let mut response: Value = serde_json::from_str(full).expect("a response");
+            response["action"] = action.into();
+            response["query_reconstructed"] = completed.into();
+            response["evidence"] = json!([{
+                "id": "pages/x#0", "source": "pages", "text": "x", "relevance": 0.5,
+                "selected": true, "document": place,
+            }]);
+            let response = serde_json::from_value(response).expect("a response");
+            chosen_for("too late?", &response)
+        };
+        let place = Some("returns.md#how-long".to_owned());
+        assert_eq!(chosen("too late? (How long)", "answer"), place);
+        assert_eq!(chosen("too late?", "decline"), None, "none of them was meant");
+        assert_eq!(chosen("too late? (How long)", "decline"), None);
+        assert_eq!(chosen("and for lamps? (late)", "answer"), None, "it asks something else");
+    }
 }

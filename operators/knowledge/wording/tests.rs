@@ -1,5 +1,8 @@
 use super::*;
-use crate::{Builder, Format, Graph, ImportOptions, ImportReport, import, verbalise, worded};
+use crate::{
+    Builder, Format, Graph, ImportOptions, ImportReport, MAX_CONCEPT_BYTES, import, verbalise,
+    worded,
+};
 
 fn imported(lines: &str, language: &str, format: Format) -> (ImportReport, Graph) {
     let languages = vec![language.to_owned()];

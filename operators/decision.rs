@@ -44,7 +44,7 @@ use turnstream_schemas::{
 };
 
 use crate::asked_facts::asked_facts;
-use crate::flow::{ActionDecision, Chosen, Epoch, TurnInFlight};
+use crate::flow::{ActionDecision, ChosenPlace, Epoch, TurnInFlight};
 use crate::generation::{GenerationConfig, GenerationForm};
 use crate::prompted::Prompt;
 use crate::response_texts::ResponseTexts;
@@ -315,7 +315,7 @@ impl Decide for ResponseDecision {
             let verdict = self.handed_over(turn, None).or_else(|| self.taught(turn));
             return Ok(Step::decided(verdict.unwrap_or(by_names)));
         }
-        let Some(Chosen { name }) = chosen else { return Ok(Step::ask(self.requests(turn))) };
+        let Some(ChosenPlace { name }) = chosen else { return Ok(Step::ask(self.requests(turn))) };
         let of_chosen = name.as_deref().map(|name| self.request_of_chosen(turn, name));
         Ok(of_chosen.map_or_else(|| Step::decided(self.decline(turn)), Step::ask))
     }

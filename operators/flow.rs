@@ -53,7 +53,7 @@ pub struct Reconstructed {
 
 /// What a user chose of the places that the response before asked about.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Chosen {
+pub struct ChosenPlace {
     /// The name of the place; `None` if it is none of them.
     pub name: Option<String>,
 }
@@ -104,7 +104,7 @@ pub struct TurnContext {
     /// q'_t: the query completed from recalled entries; `None` if it needs no completion.
     pub reconstructed: Option<Reconstructed>,
     /// What the turn chooses, if the response before it asked the user to choose.
-    pub chosen: Option<Chosen>,
+    pub chosen: Option<ChosenPlace>,
     /// The fault of the encoder, if it failed and recall went by words alone.
     pub recall_fault: Option<Fault>,
 }

@@ -12,7 +12,7 @@ use turnstream_knowledge::terms::terms;
 use turnstream_ports::model::reader::Question;
 use turnstream_schemas::Speaker;
 
-use crate::flow::{Chosen, Reconstructed, TurnContext, Utterance};
+use crate::flow::{ChosenPlace, Reconstructed, TurnContext, Utterance};
 
 /// Quotes around names that are asked about.
 const QUOTES: [char; 2] = ['“', '”'];
@@ -107,12 +107,12 @@ impl ResponseTexts {
 
     /// Returns what the last utterance of a dialogue chooses of what the response before it asks
     /// about; `None` if it chooses nothing.
-    pub fn chosen(&self, dialogue: &[Utterance]) -> Option<Chosen> {
+    pub fn chosen(&self, dialogue: &[Utterance]) -> Option<ChosenPlace> {
         let [.., question, asks, choice] = dialogue else { return None };
         let is_asked = question.speaker == Speaker::User && asks.speaker == Speaker::System;
         let names = self.choices(&asks.text).filter(|_| is_asked)?;
         let name = choose(&names, &choice.text)?;
-        Some(Chosen { name: name.map(str::to_owned) })
+        Some(ChosenPlace { name: name.map(str::to_owned) })
     }
 }
 

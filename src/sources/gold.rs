@@ -154,7 +154,7 @@ pub struct GoldTurn {
 
 /// The expected answers of a gold file, by the turn's id.
 #[derive(Clone, Debug)]
-pub struct Gold {
+pub struct GoldFile {
     turns: HashMap<String, GoldTurn>,
 }
 
@@ -181,7 +181,7 @@ pub enum GoldError {
     },
 }
 
-impl Gold {
+impl GoldFile {
     /// Reads a gold file, one JSON object a line; skips empty lines.
     ///
     /// # Errors

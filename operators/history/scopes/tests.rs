@@ -11,14 +11,12 @@ use turnstream_schemas::{
 };
 
 use super::super::similarity::Similarity;
-use super::super::{
-    AgentTurns, Fragmenting, HandoverConfig, HistoryConfig, OnAgentReply, ResponseSource,
-};
+use super::super::tests::rules;
+use super::super::{AgentTurns, HistoryConfig};
 use super::*;
 use crate::awaited::Awaited;
 use crate::flow::{Draft, Failed, Original, TurnContext, TurnInFlight};
 use crate::ingest::{ArrivedDirective, ArrivedTurn};
-use crate::stage::Observer;
 use crate::testing::Counting;
 use crate::timers::Timers;
 
@@ -91,15 +89,9 @@ impl Worker {
     fn new(config: HistoryConfig) -> Self {
         let rules = Rules {
             similarity: Similarity::by_meaning(Arc::new(Counting)),
-            response_texts: Arc::default(),
-            observer: Observer::none(),
             config,
-            on_agent_reply: OnAgentReply::Supersede,
             agent_turns: AgentTurns::TakeOver,
-            handover: HandoverConfig::default(),
-            fragmenting: Fragmenting::default(),
-            source: ResponseSource::Live,
-            publish_changes: true,
+            ..rules()
         };
         let (cache, timers) = (Arc::<Fallible>::default(), Timers::default());
         let keeping = Keeping {

@@ -14,7 +14,7 @@ use turnstream_knowledge::KnowledgeRecord;
 use turnstream_knowledge::phrasings::Taught;
 use turnstream_log::Topic;
 use turnstream_schemas::{PhrasingKey, PhrasingValue};
-use turnstream_sources::gold::Gold;
+use turnstream_sources::gold::GoldFile;
 use turnstream_sources::phrasings::{PhrasingLine, phrasings};
 
 use super::verdicts::VerdictComparison;
@@ -202,8 +202,8 @@ fn dry_run(
 }
 
 /// Reads a gold file.
-fn expected(file: &Path) -> Result<Gold, InputRefused> {
-    Gold::read(file).map_err(|error| InputRefused::new(error.to_string(), "").caused_by(error))
+fn expected(file: &Path) -> Result<GoldFile, InputRefused> {
+    GoldFile::read(file).map_err(|error| InputRefused::new(error.to_string(), "").caused_by(error))
 }
 
 /// What is taught now, by text: the file of the configuration, and over it what the topic says.

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 
 use serde::Serialize;
 use turnstream_console::InputRefused;
-use turnstream_sources::gold::{AnswerVerdict, Gold, GoldKind};
+use turnstream_sources::gold::{AnswerVerdict, GoldFile, GoldKind};
 
 use crate::diff::comparison::Said;
 use crate::diff::{name_of, print_sides};
@@ -79,7 +79,7 @@ impl VerdictComparison {
     /// A file cannot be read, or a line is not a response.
     pub(super) fn of(
         [a, b]: &[PathBuf; 2],
-        gold: &Gold,
+        gold: &GoldFile,
         users: &HashMap<String, Utterance>,
     ) -> Result<Self, InputRefused> {
         let mut known: HashMap<String, (AnswerVerdict, Said)> = HashMap::new();
@@ -175,7 +175,7 @@ mod tests {
         std::fs::write(&gold, GOLD).expect("written");
         let said = Utterance { text: "who painted it?".to_owned(), reply: None };
         let users = HashMap::from([("c/2".to_owned(), said)]);
-        let gold = Gold::read(&gold).expect("gold");
+        let gold = GoldFile::read(&gold).expect("gold");
         VerdictComparison::of(&files, &gold, &users).expect("compared")
     }
 

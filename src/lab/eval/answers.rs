@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use serde::Serialize;
 use turnstream_schemas::{Action, Evidence, Response};
-use turnstream_sources::gold::{AnswerVerdict, Gold, GoldError, GoldKind, GoldTurn, place};
+use turnstream_sources::gold::{AnswerVerdict, GoldError, GoldFile, GoldKind, GoldTurn, place};
 
 use super::bootstrap::{Conversations, Mean};
 
@@ -123,7 +123,7 @@ pub enum ScoringError {
 /// # Errors
 /// A file cannot be read or has an invalid line, or the files have no turn in common.
 pub fn judged(data: &Path, gold: &Path) -> Result<Vec<JudgedAnswer>, ScoringError> {
-    let expected = Gold::read(gold)?;
+    let expected = GoldFile::read(gold)?;
     let responses = responses(data)?;
     let judged = responses.iter().filter_map(|it| Some(judge(it, expected.turn(it)?)));
     let judged: Vec<JudgedAnswer> = judged.collect();

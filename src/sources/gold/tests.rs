@@ -28,11 +28,11 @@ fn response(turn: &str, action: &str, text: &str, place: (&str, &str)) -> Respon
     serde_json::from_value(response).expect("a response")
 }
 
-fn read(lines: &str) -> Result<Gold, String> {
+fn read(lines: &str) -> Result<GoldFile, String> {
     let folder = tempfile::tempdir().expect("a folder");
     let file = folder.path().join("gold.jsonl");
     std::fs::write(&file, lines).expect("written");
-    Gold::read(&file).map_err(|error| error.to_string())
+    GoldFile::read(&file).map_err(|error| error.to_string())
 }
 
 #[test]
@@ -73,7 +73,7 @@ fn a_line_that_is_no_turn_is_refused_by_its_number() {
         let error = read(&format!("{GOLD}\n{line}\n")).expect_err(line);
         assert!(error.contains("gold.jsonl:8: ") && error.contains(says), "{error}");
     }
-    assert!(Gold::read(Path::new("/nowhere/gold.jsonl")).is_err());
+    assert!(GoldFile::read(Path::new("/nowhere/gold.jsonl")).is_err());
 }
 
 #[test]

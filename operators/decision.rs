@@ -302,6 +302,10 @@ impl Decide for ResponseDecision {
             let verdict = self.taught(turn).unwrap_or_else(|| self.by_words(turn));
             return Ok(Step::decided(verdict));
         }
+        let cell = chosen.and_then(|it| self.of_chosen_cell(turn, it.name.as_deref()?));
+        if let Some(cell) = cell {
+            return Ok(Step::decided(cell));
+        }
         let (min_precision, lexicon) = (self.config.min_precision, turn.context.lexicon());
         let of_table = choice::of_table(&turn.evidence, min_precision, lexicon);
         let rest = of_table.as_ref().and_then(|it| it.rest);

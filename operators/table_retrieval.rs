@@ -187,11 +187,17 @@ pub fn retrieve(
     rows.into_iter().filter_map(evidence).collect()
 }
 
-/// Returns the cells of a row that the turn asks for by name, with the place of the row.
+/// Returns the cells of a row that the turn asks for by name, with the place of the row. A choice asks what
+/// the question asks that it belongs to.
 fn asked_cells(turn: &TurnInFlight, table: &Table) -> Option<(u32, CellsAsked)> {
-    let earlier = turn.context.dialogue.iter().rev().skip(1).take(EARLIER);
+    let context = &turn.context;
+    let (asked, own) = match context.chosen {
+        Some(_) => (context.completed_query(), 3),
+        None => (context.query(), 1),
+    };
+    let earlier = context.dialogue.iter().rev().skip(own).take(EARLIER);
     let earlier: Vec<&str> = earlier.map(|said| &*said.text).collect();
-    table.cells(turn.context.query(), &earlier)
+    table.cells(asked, &earlier)
 }
 
 #[cfg(test)]

@@ -26,7 +26,7 @@ mod said;
 mod words;
 
 pub(crate) use cells::named_among;
-pub use said::{said, said_of_all};
+pub use said::{called, said, said_of_all};
 pub(crate) use words::numerals;
 
 /// The names of a column that says what a row is about.

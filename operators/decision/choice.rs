@@ -2,10 +2,11 @@
 
 use std::ops::Range;
 
-use turnstream_knowledge::language::Lexicon;
+use turnstream_knowledge::language::{Lexicon, has_han};
 use turnstream_knowledge::phrasings::NearestPhrasings;
-use turnstream_knowledge::sentences::sentences;
+use turnstream_knowledge::sentences::{CELLS, sentences, sentences_and_headers};
 use turnstream_ports::model::reader::{Reading, Section};
+use turnstream_ports::script::is_han;
 use turnstream_schemas::{CellsAsked, Column, Evidence, Score, TableRow};
 
 use super::told::TOLD;
@@ -25,8 +26,10 @@ const WORDS: f64 = 3.0;
 const NAMED: [f64; 4] = [0.30, 4.65, 1.37, -1.37];
 /// The least logit at which a sentence answers in place of a better one that was said before.
 const UNTOLD: f32 = 1.0;
-/// The most passages and rows that a response asks about.
+/// The most passages, rows or cells that a response asks about.
 const MOST_ASKED: usize = 3;
+/// The most columns of a title that is said with its page; a Chinese character takes two.
+const WIDEST: usize = 40;
 /// The least cosine of a question and a phrasing at which the two say the same: what staff taught
 /// of it holds, whatever the reader finds.
 const SAME: f64 = 0.97;
@@ -44,12 +47,12 @@ pub(super) struct Choice {
     pub(super) is_taught: bool,
 }
 
-/// The passages or rows that a response asks about.
+/// The passages, rows or cells that a response asks about.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Asked {
     /// Their names, the most probable first.
     pub(super) names: Vec<String>,
-    /// Whether titles of passages are among them.
+    /// Whether the names stand in quotes: titles of passages are among them, or they are of cells.
     pub(super) are_titles: bool,
 }
 
@@ -75,23 +78,48 @@ pub(super) fn places(read: &[(usize, &Evidence)], reading: &Reading) -> Option<A
     (!names.is_empty()).then_some(Asked { names, are_titles })
 }
 
-/// Returns what a passage or row is called in a question: its title, which a heading that is a question
-/// can do without, or the row's name.
+/// Returns what a passage or row is called in a question: its title, which a heading that is a question,
+/// and a long one, can do without, or the row's name.
 fn name(evidence: &Evidence) -> Option<&str> {
     let name = match (&evidence.row, &evidence.document) {
         (Some(row), _) => &*subject(&row.columns)?.value,
-        (None, Some(passage)) => match passage.title.strip_suffix(['?', '？']) {
-            Some(question) => question.rsplit(": ").next()?,
-            None => &*passage.title,
-        },
+        (None, Some(passage)) => {
+            let title = passage.title.trim_end_matches(['?', '？']);
+            let width: usize = title.chars().map(|it| 1 + usize::from(is_han(it))).sum();
+            let is_short = title.len() == passage.title.len() && width <= WIDEST;
+            if is_short { title } else { title.rsplit(": ").next()? }
+        }
         (None, None) => return None,
     };
     (!name.is_empty()).then_some(name)
 }
 
-/// Whether a passage or row is called so in a question.
+/// Returns what to ask about the row that a turn names, where it is not sure for which cell: the likeliest.
+/// `None` if there are less than two.
+pub(super) fn cells(evidence: &Evidence, likeliest: &[usize]) -> Option<Asked> {
+    let columns = &evidence.row.as_ref()?.columns;
+    let subject = &subject(columns)?.name;
+    let is_told = |column: &&Column| column.name != *subject && column.name != columns[0].name;
+    let likeliest = likeliest.iter().filter_map(|at| columns.get(*at)).filter(is_told);
+    let names: Vec<String> =
+        likeliest.filter_map(|it| name_of_cell(evidence, it)).take(MOST_ASKED).collect();
+    (names.len() > 1).then_some(Asked { names, are_titles: true })
+}
+
+/// Returns what a cell is called in a question.
+fn name_of_cell(evidence: &Evidence, column: &Column) -> Option<String> {
+    Some(format!("{}: {}", name(evidence)?, tables::called(column)))
+}
+
+/// Returns the cell of a row that is called so in a question.
+pub(super) fn cell_called(evidence: &Evidence, said: &str) -> Option<usize> {
+    let columns = &evidence.row.as_ref()?.columns;
+    columns.iter().position(|it| name_of_cell(evidence, it).as_deref() == Some(said))
+}
+
+/// Whether a passage or row, or a cell of it, is called so in a question.
 pub(super) fn is_called(evidence: &Evidence, said: &str) -> bool {
-    name(evidence) == Some(said)
+    name(evidence) == Some(said) || cell_called(evidence, said).is_some()
 }
 
 /// Converts a piece of evidence to the section that the reader reads.
@@ -219,9 +247,6 @@ fn best(
     Some(Choice { place, sentences, rivals, is_taught: lesson.is_some() })
 }
 
-/// What separates the cells of a row of a page's table.
-const CELLS: &str = " | ";
-
 /// Returns the places of the rows of the page's table that a sentence is a row of; none if it is not.
 fn table_of_page(texts: &[String], at: usize) -> Range<usize> {
     let is_row = |text: &&String| text.contains(CELLS);
@@ -237,6 +262,8 @@ pub(super) struct NamedRow {
     pub(super) place: usize,
     /// The best cell.
     pub(super) cell: usize,
+    /// All cells but those that were said, the best first.
+    pub(super) likeliest: Vec<usize>,
     /// The share of cells chosen with as much certainty that answered, on development data.
     pub(super) precision: f64,
 }
@@ -264,8 +291,10 @@ pub(super) fn named_row(
             false => Some(f64::from(*of) + of_name(at)? + by_words(at)),
         });
         let both: Vec<f64> = both.collect::<Option<_>>()?;
-        let cell = (0..both.len()).max_by(|a, b| both[*a].total_cmp(&both[*b]))?;
-        let precision = if scores[cell] == TOLD || said.contains(&cell) {
+        let mut likeliest: Vec<usize> = (0..both.len()).filter(|at| !said.contains(at)).collect();
+        likeliest.sort_by(|a, b| both[*b].total_cmp(&both[*a]));
+        let cell = *likeliest.first()?;
+        let precision = if scores[cell] == TOLD {
             0.0
         } else {
             let share = 1.0 / both.iter().map(|it| (it - both[cell]).exp()).sum::<f64>();
@@ -274,7 +303,7 @@ pub(super) fn named_row(
             let of_cosine = of_cosine * cells.by_meaning[cell].get();
             1.0 / (1.0 + (-(of_cell + of_cosine + of_share * share.ln() + rest)).exp())
         };
-        Some(NamedRow { place: *place, cell, precision })
+        Some(NamedRow { place: *place, cell, likeliest, precision })
     })
 }
 
@@ -340,14 +369,44 @@ pub(super) fn said(evidence: &Evidence, chosen: &[usize], lexicon: &Lexicon) -> 
         let columns: Vec<&Column> = chosen.iter().filter_map(|at| row.columns.get(*at)).collect();
         return tables::said(&row.columns, &columns, lexicon);
     }
-    let all = sentences(&evidence.text);
+    let all = sentences_and_headers(&evidence.text);
     let chosen: Vec<String> = chosen
         .iter()
         .filter_map(|at| all.get(*at))
-        // In a table row of a page the first cell is the subject, and the others describe it.
-        .map(|sentence| sentence.replacen(CELLS, ": ", 1).replace(CELLS, ", "))
+        .map(|(sentence, header)| row_of_page(sentence, header))
         .collect();
     (!chosen.is_empty()).then(|| joined(&chosen, lexicon))
+}
+
+/// Says a table row of a page: the first cell is the subject, and the others describe it, with the names
+/// of their columns where there are several. A sentence stays as it is.
+fn row_of_page(sentence: &str, header: &[String]) -> String {
+    let (subject, cells) = match sentence.split_once(CELLS) {
+        Some((subject, cells)) => (subject, cells.split(CELLS)),
+        None => return sentence.to_owned(),
+    };
+    let is_headed = header.len() > 2 && cells.clone().count() < header.len();
+    let names = header.iter().skip(1).filter(|_| is_headed).map(|name| lower_first(name));
+    let names = names.chain(std::iter::repeat(String::new()));
+    let cells = cells.zip(names).map(|(cell, name)| match &*name {
+        _ if cell.is_empty() => String::new(),
+        "" => cell.to_owned(),
+        name if has_han(name) => format!("{name}{cell}"),
+        name => format!("{name} {cell}"),
+    });
+    let cells: Vec<String> = cells.filter(|cell| !cell.is_empty()).collect();
+    format!("{subject}: {}", cells.join(", "))
+}
+
+/// A name with a small first letter, unless it is in capitals.
+fn lower_first(name: &str) -> String {
+    let mut letters = name.chars();
+    match (letters.next(), letters.next()) {
+        (Some(first), Some(second)) if !second.is_uppercase() => {
+            first.to_lowercase().chain(name.chars().skip(1)).collect()
+        }
+        _ => name.to_owned(),
+    }
 }
 
 /// Joins sentences. Separates list items and table rows too, which end without a full stop.

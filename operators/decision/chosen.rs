@@ -23,6 +23,25 @@ impl ResponseDecision {
         vec![ReadRequest { question, sections: called(turn, name).iter().map(section).collect() }]
     }
 
+    /// Answers with the cell that the user chose, if it is one.
+    pub(super) fn of_chosen_cell(
+        &self,
+        turn: &TurnInFlight,
+        name: &str,
+    ) -> Option<DecidedResponse> {
+        let (place, cell) = called(turn, name)
+            .into_iter()
+            .find_map(|(place, it)| Some((place, choice::cell_called(it, name)?)))?;
+        Self::saying(turn, place, &[cell])
+    }
+
+    /// Answers with these sentences or cells of a place.
+    fn saying(turn: &TurnInFlight, place: usize, chosen: &[usize]) -> Option<DecidedResponse> {
+        let said = choice::said(&turn.evidence[place], chosen, turn.context.lexicon())?;
+        let decided = ActionDecision { said: Some(said), ..ActionDecision::to(Action::Answer) };
+        Some(DecidedResponse { decided: Some(decided), answers: vec![place] })
+    }
+
     /// Answers with the best sentences of the chosen place, however sure the reader is; declines if it
     /// was not found again.
     pub(super) fn of_chosen(
@@ -35,13 +54,7 @@ impl ResponseDecision {
         let (read, most) = (called(turn, name), self.config.max_sentences as usize);
         let untaught = NearestPhrasings::default();
         let chosen = choice::choose(&read, reading, reading, &question, &untaught, most);
-        let said = chosen.and_then(|it| {
-            let said =
-                choice::said(&turn.evidence[it.place], &it.sentences, turn.context.lexicon())?;
-            Some((it.place, said))
-        });
-        let Some((place, said)) = said else { return self.decline(turn) };
-        let decided = ActionDecision { said: Some(said), ..ActionDecision::to(Action::Answer) };
-        DecidedResponse { decided: Some(decided), answers: vec![place] }
+        let said = chosen.and_then(|it| Self::saying(turn, it.place, &it.sentences));
+        said.unwrap_or_else(|| self.decline(turn))
     }
 }

@@ -1,6 +1,7 @@
 //! Checks that a language model invents nothing: no number, address or name that is neither in the
 //! evidence nor in the dialogue. Numbers may be in digits or in words. Not seen are names at the beginning
-//! of an English sentence, and Chinese ones outside 《》, which no capital tells from other words.
+//! of an English sentence, and Chinese ones without 《》 or a title behind them (王经理): no capital tells
+//! these from other words.
 
 use std::collections::BTreeSet;
 
@@ -34,6 +35,15 @@ const WORDS: [&str; 21] = [
     "twenty",
 ];
 
+/// Frequent Chinese surnames. Left out are those in which other words end (对方, 任何, 课程, 历史, 也许).
+const SURNAMES: &str = "王李张刘陈杨黄赵吴周徐孙马朱胡郭林罗梁宋郑谢韩唐冯董萧曹袁邓傅沈彭吕苏卢蒋蔡\
+     贾丁魏薛叶阎潘杜戴夏钟汪田姜范石姚谭廖邹熊陆郝孔崔邱秦江顾侯邵孟";
+
+/// What people are called behind their surname.
+const TITLES: [&str; 12] = [
+    "先生", "女士", "小姐", "经理", "老师", "师傅", "主任", "医生", "店长", "教练", "总监", "律师",
+];
+
 /// Returns the first claim of a reply that is in none of the `known` texts; `None` if each is in
 /// one.
 pub(super) fn unfounded<'r>(reply: &'r str, known: &[&str]) -> Option<&'r str> {
@@ -56,6 +66,9 @@ pub(super) fn unfounded<'r>(reply: &'r str, known: &[&str]) -> Option<&'r str> {
     if let Some(title) = titles.find(|it| !has(it)) {
         return Some(title);
     }
+    if let Some(person) = titled(reply).find(|it| !has(it)) {
+        return Some(person);
+    }
     for sentence in reply.unicode_sentences() {
         let is_chinese = has_han(sentence);
         for (at, word) in sentence.unicode_words().enumerate() {
@@ -69,6 +82,17 @@ pub(super) fn unfounded<'r>(reply: &'r str, known: &[&str]) -> Option<&'r str> {
         }
     }
     None
+}
+
+/// Returns the surnames with a title that stand in a Chinese text.
+fn titled(text: &str) -> impl Iterator<Item = &str> {
+    text.char_indices().filter(|(_, letter)| SURNAMES.contains(*letter)).filter_map(
+        |(at, letter)| {
+            let behind = &text[at + letter.len_utf8()..];
+            let title = TITLES.iter().find(|title| behind.starts_with(**title))?;
+            Some(&text[at..at + letter.len_utf8() + title.len()])
+        },
+    )
 }
 
 /// Whether a word is the name of a host, with or without a path: `returns.example.com/why`.
@@ -167,6 +191,9 @@ mod tests {
         assert_eq!(unfounded("Anna会联系您。", &["14天内退货"]), Some("Anna"));
         assert_eq!(unfounded("请看《退货指南》。", &["14天内退货"]), Some("退货指南"));
         assert_eq!(unfounded("请看《退货指南》。", &["退货指南: 14天"]), None);
+        assert_eq!(unfounded("请您联系王经理。", &["店长每天都在"]), Some("王经理"));
+        assert_eq!(unfounded("请您联系王经理。", &["我找王经理"]), None);
+        assert_eq!(unfounded("请您联系店长，或者问老师。", &["14天"]), None);
         assert_eq!(unfounded("Until 18:30.", &["18 of 30 shops"]), Some("18:30"));
         assert_eq!(unfounded("Until 18:30.", &["Open until 18:30, daily."]), None);
     }

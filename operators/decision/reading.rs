@@ -139,12 +139,21 @@ impl ResponseDecision {
                 DecidedResponse { decided: Some(decided), answers: vec![place] }
             }
             choice => {
-                let is_asked = f64::from(reading.precision) >= self.config.min_precision * ASKED;
+                let least = self.config.min_precision * ASKED;
                 let rivals = choice.and_then(|it| it.rivals);
-                // What a row that the turn names does not have, another row does not tell.
-                let places =
-                    || choice::places(&read, &untold).filter(|_| is_asked && named.is_none());
-                self.unanswered(turn, reading, rivals.or_else(places))
+                let asked = match &named {
+                    Some(it) => {
+                        let cells = || choice::cells(&turn.evidence[it.place], &it.likeliest);
+                        let is_asked = it.precision >= least;
+                        is_asked.then(cells).flatten().or(rivals)
+                    }
+                    // What a row that the turn names does not have, another place does not tell.
+                    None => rivals.or_else(|| {
+                        let is_asked = f64::from(reading.precision) >= least;
+                        is_asked.then(|| choice::places(&read, &untold)).flatten()
+                    }),
+                };
+                self.unanswered(turn, reading, asked)
             }
         };
         if let Some(decided) = &mut verdict.decided {
@@ -178,7 +187,7 @@ impl ResponseDecision {
 
     /// Answers with the cell that the reader finds in the row that the turn names.
     fn by_named_row(&self, turn: &TurnInFlight, named: &NamedRow) -> Option<DecidedResponse> {
-        let NamedRow { place, cell, precision } = *named;
+        let NamedRow { place, cell, precision, .. } = *named;
         let said = choice::said(&turn.evidence[place], &[cell], turn.context.lexicon())?;
         let is_sure = precision >= self.config.min_precision;
         let precision = Some(Score::new(precision));
@@ -267,7 +276,7 @@ impl ResponseDecision {
             of_table.or_else(|| self.named_beside(turn, readings))?;
         let second = rest_of_row.filter(|_| !cells.is_empty() && rest.is_some());
         let second = second.and_then(|it| self.named_cell(turn, it, &cells));
-        if let Some(NamedRow { place, cell, precision: of_cell }) = second {
+        if let Some(NamedRow { place, cell, precision: of_cell, .. }) = second {
             cells.push(cell);
             said = choice::said(&turn.evidence[place], &cells, lexicon)?;
             precision = precision.map(|it| Score::new(it.get().min(of_cell)));
@@ -302,7 +311,7 @@ impl ResponseDecision {
         readings: &[Reading],
     ) -> Option<OfTable<'t>> {
         let (rest, [of_row, _]) = (choice::rest(&turn.evidence)?, readings) else { return None };
-        let NamedRow { place, cell, precision } = self.named_cell(turn, of_row, &[])?;
+        let NamedRow { place, cell, precision, .. } = self.named_cell(turn, of_row, &[])?;
         let said = choice::said(&turn.evidence[place], &[cell], turn.context.lexicon())?;
         let (precision, rest) = (Some(Score::new(precision)), Some(rest));
         Some(OfTable { places: vec![place], cells: vec![cell], said, precision, rest })

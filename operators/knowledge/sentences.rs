@@ -3,11 +3,20 @@
 use pulldown_cmark::{Event, Options, Parser, Tag, TagEnd};
 use unicode_segmentation::UnicodeSegmentation;
 
+/// What separates the cells of a table row.
+pub const CELLS: &str = " | ";
+
 /// Returns the sentences, list items and table rows of Markdown or plain text, in order, without
 /// mark-up and never empty. Leaves out headings and the headers of tables. Joins the cells of a row
-/// by ` | `.
+/// by [`CELLS`].
 pub fn sentences(text: &str) -> Vec<String> {
+    sentences_and_headers(text).into_iter().map(|(sentence, _)| sentence).collect()
+}
+
+/// Returns the same, each table row with the cells of its table's header; these may be fewer than its own.
+pub fn sentences_and_headers(text: &str) -> Vec<(String, Vec<String>)> {
     let (mut found, mut open, mut skipped, mut items) = (Vec::new(), String::new(), false, 0);
+    let mut header: Vec<String> = Vec::new();
     for event in Parser::new_ext(text, Options::ENABLE_TABLES) {
         match event {
             Event::Text(words) | Event::Code(words) if !skipped => open.push_str(&words),
@@ -15,21 +24,24 @@ pub fn sentences(text: &str) -> Vec<String> {
                 open.push(' ');
             }
             Event::SoftBreak | Event::HardBreak => open.push(' '),
-            Event::Start(Tag::Heading { .. } | Tag::TableHead) => skipped = true,
-            Event::End(TagEnd::Heading(_) | TagEnd::TableHead) => {
-                (open, skipped) = (String::new(), false);
+            Event::Start(Tag::Heading { .. }) => skipped = true,
+            Event::End(TagEnd::Heading(_)) => (open, skipped) = (String::new(), false),
+            Event::End(TagEnd::TableCell) => open.push_str(CELLS),
+            Event::End(TagEnd::TableHead) => {
+                header = row(&open).split(CELLS).map(str::to_owned).collect();
+                open.clear();
             }
-            Event::End(TagEnd::TableCell) if !skipped => open.push_str(" | "),
             Event::End(TagEnd::TableRow) => {
-                found.push(spaced(open.trim_end_matches([' ', '|'])));
+                found.push((row(&open), header.clone()));
                 open.clear();
             }
             Event::Start(Tag::List(_) | Tag::Item)
             | Event::End(TagEnd::Item | TagEnd::Paragraph | TagEnd::CodeBlock) => {
+                let unheaded = |it: &str| (spaced(it), Vec::new());
                 if items > 0 {
-                    found.push(spaced(&open));
+                    found.push(unheaded(&open));
                 } else {
-                    found.extend(open.split_sentence_bounds().map(spaced));
+                    found.extend(open.split_sentence_bounds().map(unheaded));
                 }
                 open.clear();
                 match event {
@@ -41,8 +53,13 @@ pub fn sentences(text: &str) -> Vec<String> {
             _ => {}
         }
     }
-    found.retain(|sentence| !sentence.is_empty());
+    found.retain(|(sentence, _)| !sentence.is_empty());
     found
+}
+
+/// The cells of a row, without those that are empty at its end.
+fn row(cells: &str) -> String {
+    spaced(cells.trim_end_matches([' ', '|']))
 }
 
 /// A text with single spaces.
@@ -76,5 +93,12 @@ mod tests {
             ["十四天内可以退。", "打折的不能退！"]
         );
         assert!(sentences(" \n\n---\n").is_empty());
+        let header = ["what", "price"].map(str::to_owned).to_vec();
+        let found = sentences_and_headers(text);
+        assert_eq!(
+            found[6..],
+            [(expected[6].to_owned(), header.clone()), (expected[7].to_owned(), header)]
+        );
+        assert!(found[..6].iter().all(|(_, header)| header.is_empty()));
     }
 }

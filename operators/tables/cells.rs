@@ -217,7 +217,7 @@ impl Cells<'_> {
             let row = before.find(|it| it.is_whole)?;
             Some(Named { used: Vec::new(), ..row })
         })?;
-        let column = self.column(&text, &row).0;
+        let column = self.column_or_value(&text, &row).0;
         let columns = column.map(|it| self.table.columns[it].name.clone()).into_iter().collect();
         Some((
             row,
@@ -256,7 +256,7 @@ impl Cells<'_> {
         let text = Text::of(text);
         let mut before = earlier.iter().map(|it| Text::of(it));
         let (row, column, unexplained, at) = match self.named(&text) {
-            Some(row) => match self.column(&text, &row) {
+            Some(row) => match self.column_or_value(&text, &row) {
                 (Some(column), used) => {
                     let unexplained = text.unexplained(&[&row.used, &used])?;
                     (row, column, unexplained, Where::Here)
@@ -274,7 +274,7 @@ impl Cells<'_> {
             None => {
                 let row = before.find_map(|it| self.named(&it).filter(|it| it.is_whole))?;
                 let row = Named { used: Vec::new(), ..row };
-                let (column, used) = self.column(&text, &row);
+                let (column, used) = self.column_or_value(&text, &row);
                 (row, column?, text.unexplained(&[&used])?, Where::RowBefore)
             }
         };
@@ -339,6 +339,47 @@ impl Cells<'_> {
         match best[..] {
             [only] if most > 0.0 => (Some(only), std::mem::take(&mut scores[only].1)),
             _ => (None, if most > 0.0 { taken } else { Vec::new() }),
+        }
+    }
+
+    /// Returns the same, or else the column that the text names by words of its values.
+    fn column_or_value(&self, text: &Text, row: &Named) -> (Option<usize>, Vec<usize>) {
+        match self.column(text, row) {
+            (None, used) if used.is_empty() => self.column_of_value(text, row),
+            found => found,
+        }
+    }
+
+    /// Returns the column that a text names by words of its values ("is there a real piano in it?"), with
+    /// their places. A word of the row's own value asks for it only where the text asks whether it is so,
+    /// and describes the row elsewhere, as does a word beside the row's name.
+    fn column_of_value(&self, text: &Text, row: &Named) -> (Option<usize>, Vec<usize>) {
+        let nothing = (None, Vec::new());
+        let first = text.words.first().map(String::as_str);
+        let whether = matches!(first, Some("is" | "are" | "does" | "do" | "has" | "have" | "can"));
+        if text.words.iter().any(|word| KNOWN.extremes.contains_key(word)) {
+            return nothing;
+        }
+        let cells = &self.rows[row.row].columns;
+        let is_beside = |at: usize| {
+            row.used.contains(&(at + 1))
+                || at.checked_sub(1).is_some_and(|it| row.used.contains(&it))
+        };
+        let column = |at: usize| {
+            let is_free = !row.used.contains(&at) && !is_beside(at) && !text.is_said(at);
+            let stem = Some(&text.stems[at])
+                .filter(|it| is_free && !self.table.names.contains_key(*it))?;
+            let column = self.table.of_kinds.get(stem).copied().flatten()?;
+            let cell = cells.iter().find(|it| it.name == self.table.columns[column].name)?;
+            let is_own = words_and_amounts(&cell.value).iter().any(|it| self::stem(it) == *stem);
+            (whether || !is_own).then_some((at, column))
+        };
+        let found: Vec<(usize, usize)> = (0..text.stems.len()).filter_map(column).collect();
+        match found.first() {
+            Some((_, first)) if found.iter().all(|(_, it)| it == first) => {
+                (Some(*first), found.iter().map(|(at, _)| *at).collect())
+            }
+            _ => nothing,
         }
     }
 

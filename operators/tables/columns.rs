@@ -54,6 +54,8 @@ pub(super) struct Columns {
     pub(super) names: FxHashMap<String, Vec<usize>>,
     /// Maps a stem to the rows whose kinds have it.
     pub(super) kinds: FxHashMap<String, Vec<usize>>,
+    /// Maps a stem of kinds that rows share to the place of their column; `None` where several columns have it.
+    pub(super) of_kinds: FxHashMap<String, Option<usize>>,
     /// The Chinese words of names, kinds and columns.
     pub(super) chinese: FxHashSet<String>,
     pub(super) rows: usize,
@@ -85,16 +87,24 @@ impl Columns {
             let mut values = rows.iter().flat_map(|row| &row.columns);
             values.all(|it| it.name != column.name || is_code(&it.value))
         };
-        for column in columns.iter().filter(|column| !is_code(column)) {
+        let mut of_kinds: FxHashMap<String, Option<usize>> = FxHashMap::default();
+        for (place, column) in columns.iter().enumerate().filter(|(_, column)| !is_code(column)) {
             let ColumnValues::Kinds(of_column) = &column.values else { continue };
+            let of_rows: usize = of_column.iter().map(|(_, rows)| rows.len()).sum();
             for (value, rows) in of_column {
-                value.iter().for_each(|word| kinds.entry(word.clone()).or_default().extend(rows));
+                for word in value {
+                    kinds.entry(word.clone()).or_default().extend(rows);
+                    // Values of their own, such as remarks, name no column.
+                    let shared = Some(place).filter(|_| of_column.len() * 2 <= of_rows);
+                    let only = of_kinds.entry(word.clone()).or_insert(shared);
+                    *only = only.filter(|known| shared == Some(*known));
+                }
             }
         }
         let words = columns.iter().flat_map(|column| &column.words);
         let words = words.chain(names.keys()).chain(kinds.keys());
         let chinese = words.filter(|word| has_han(word)).cloned().collect();
-        Self { columns, names, kinds, chinese, rows: rows.len() }
+        Self { columns, names, kinds, of_kinds, chinese, rows: rows.len() }
     }
 }
 

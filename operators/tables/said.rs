@@ -68,6 +68,15 @@ pub fn said(row: &[Column], chosen: &[&Column], lexicon: &Lexicon) -> Option<Str
     Some(format!("For {}: {}{and}{last}.", subject.value, first.join(", ")))
 }
 
+/// Returns what a column is called: its name, without a unit that is no word (`price eur`, but `max people`).
+pub fn called(column: &Column) -> &str {
+    let is_word = |unit: &str| unit.trim_start().len() > 3 && column.name.ends_with(unit);
+    match with_unit(column) {
+        Some((name, unit)) if !is_word(&unit) => name,
+        _ => &column.name,
+    }
+}
+
 /// Says a column that holds yes or no in Chinese: 可带宠物 or 不可带宠物. Returns `None` for other
 /// columns.
 fn flag_in_chinese(column: &Column) -> Option<String> {
@@ -168,6 +177,9 @@ mod tests {
         let expected = "For Summit: price is 349 EUR, delivery days is 2 to 3, size is 4.5 m², rent is 9 EUR per night, rate is 31 cents per kWh and sold by min is no.";
         assert_eq!(said(&row, &chosen, Lexicon::english()).as_deref(), Some(expected));
         assert_eq!(said(&row, &[&row[1]], Lexicon::english()), None);
+        let names: Vec<&str> = chosen[..4].iter().map(|it| called(it)).collect();
+        assert_eq!(names, ["price", "delivery days", "size", "rent"]);
+        assert_eq!(called(&column("max people", "5")), "max people");
         let row = [column("名称", "青瓦小院"), column("每晚价 元", "468"), column("城市", "苏州")];
         let expected = "青瓦小院：每晚价是468元，城市是苏州。";
         assert_eq!(said(&row, &[&row[1], &row[2]], Lexicon::chinese()).as_deref(), Some(expected));

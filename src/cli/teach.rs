@@ -16,16 +16,19 @@ use turnstream_console::{InputRefused, Usage, print_json};
 use turnstream_formats::Format;
 use turnstream_models::reader::AnswerReader;
 use turnstream_ports::model::encoder::Encoder;
-use turnstream_schemas::{Action, ConversationId, Evidence, HandOffReason, Response};
+use turnstream_schemas::{Action, Evidence, HandOffReason, Response};
 use turnstream_sources::phrasings::{PhrasingLine, phrasings, slug};
 
+use crate::diff::name_of;
 use crate::responses::each_response;
 use crate::utterances::{Utterance, utterances};
 
+mod choices;
 mod put;
 mod suggest;
 mod verdicts;
 
+use choices::AwaitedChoices;
 use put::{TeachDeleteArgs, TeachPutArgs, delete, put};
 use suggest::{TeachSuggestArgs, suggest};
 
@@ -56,7 +59,8 @@ enum TeachCommand {
     /// together, the most frequent first, with the nearest sections and rows, what an agent replied, and
     /// which place the user chose.
     List(TeachListArgs),
-    /// Suggest phrasings: where an agent's reply repeats a section, the customer's turn before it asks for that section.
+    /// Suggest phrasings: where an agent's reply repeats a section, the customer's turn before it asks for that section;
+    /// where the user chose one of the places that a response asked about, the turn before that response asks for the place.
     Suggest(TeachSuggestArgs),
     /// Teach that a section or row answers turns like this one, or which action the response takes.
     Set(TeachSetArgs),
@@ -206,36 +210,29 @@ fn place(evidence: &Evidence) -> Option<String> {
     Some(format!("{}#{}", passage.document, slug(heading)))
 }
 
-/// The place that a response answers from, if it answers a choice that belongs to this question.
-fn chosen_for(question: &str, response: &Response) -> Option<String> {
-    let completed = response.query_reconstructed.as_deref()?.strip_prefix(question)?;
-    let is_answered = response.action == Some(Action::Answer) && completed.starts_with(" (");
-    let evidence = response.evidence.first().filter(|it| it.selected)?;
-    is_answered.then(|| place(evidence)).flatten()
-}
-
 fn unanswered(args: &TeachListArgs) -> anyhow::Result<(usize, Vec<Unanswered>)> {
     let utterances = utterances(&args.log.log, args.log.format)?;
+    let mut choices = AwaitedChoices::of(&utterances);
+    // The place that the user chose, by turn.
+    let mut chosen: HashMap<String, String> = HashMap::new();
     let (mut responses, mut found) = (0, Vec::<Unanswered>::new());
-    // The turn of each conversation that the latest response asked back to.
-    let mut asked: HashMap<ConversationId, usize> = HashMap::new();
     each_response(&args.responses, |_, response| {
         responses += 1;
-        if let Some(at) = asked.remove(&response.conversation_id) {
-            found[at].chosen = chosen_for(&found[at].text, &response);
+        if let Some(choice) = choices.read(&response) {
+            chosen.insert(choice.turn, choice.place);
         }
-        let turn = format!("{}/{}", response.conversation_id, response.turn_id);
+        let turn = name_of(&response);
         let (Some(action), Some(said)) = (response.action, utterances.get(&turn)) else { return };
         if is_unanswered(&response) {
             let near =
                 response.evidence.iter().filter_map(|it| Some((it.relevance.get(), place(it)?)));
             let (Utterance { text, reply }, nearest) = (said.clone(), near.collect());
-            if action == Action::Ask {
-                asked.insert(response.conversation_id.clone(), found.len());
-            }
             found.push(Unanswered { turn, text, action, reply, chosen: None, nearest });
         }
     })?;
+    for turn in &mut found {
+        turn.chosen = chosen.remove(&turn.turn);
+    }
     Ok((responses, found))
 }
 
@@ -370,33 +367,4 @@ fn add(file: &Path, line: &PhrasingLine) -> anyhow::Result<()> {
     written.write_all(known.as_bytes()).with_context(failed)?;
     written.persist(file).with_context(failed)?;
     Ok(())
-}
-
-#[cfg(test)]
-mod tests {
-    use serde_json::Value;
-
-    use super::*;
-
-    #[test]
-    fn a_choice_tells_the_place_of_the_question_that_it_belongs_to() {
-        let full = include_str!("../../tests/fixtures/records/v1/response.json");
-        let place = json!({ "document": "returns.md", "title": "Returns: How long?", "chunk": 0 });
-        let chosen = |completed: &str, action: &str| {
-            let mut response: Value = serde_json::from_str(full).expect("a response");
-            response["action"] = action.into();
-            response["query_reconstructed"] = completed.into();
-            response["evidence"] = json!([{
-                "id": "pages/x#0", "source": "pages", "text": "x", "relevance": 0.5,
-                "selected": true, "document": place,
-            }]);
-            let response = serde_json::from_value(response).expect("a response");
-            chosen_for("too late?", &response)
-        };
-        let place = Some("returns.md#how-long".to_owned());
-        assert_eq!(chosen("too late? (How long)", "answer"), place);
-        assert_eq!(chosen("too late?", "decline"), None, "none of them was meant");
-        assert_eq!(chosen("too late? (How long)", "decline"), None);
-        assert_eq!(chosen("and for lamps? (late)", "answer"), None, "it asks something else");
-    }
 }

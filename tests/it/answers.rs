@@ -262,18 +262,26 @@ fn a_new_company_is_scored(dir: &Path) {
     assert_eq!(figures["false_answers"]["share"], 0.0, "{figures}");
 }
 
+/// What the program prints where it succeeds.
+fn printed(args: &[&str]) -> String {
+    let ended = turnstream(args).output().expect("it starts");
+    let errors = String::from_utf8_lossy(&ended.stderr);
+    assert!(ended.status.success(), "{args:?}: {errors}");
+    String::from_utf8(ended.stdout).expect("UTF-8")
+}
+
+fn values(lines: &str) -> Vec<Value> {
+    lines.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect()
+}
+
+/// A turn's conversation, speaker and text.
+type LoggedWords = (&'static str, &'static str, &'static str);
+
 #[test]
-fn what_agents_answered_suggests_phrasings() {
+fn what_agents_answered_and_users_chose_suggests_phrasings() {
     let folder = tempfile::tempdir().expect("a folder");
     let at = |name: &str| folder.path().join(name);
-    let run = |args: &[&str]| {
-        let ended = turnstream(args).output().expect("it starts");
-        let errors = String::from_utf8_lossy(&ended.stderr);
-        assert!(ended.status.success(), "{args:?}: {errors}");
-        let said = String::from_utf8(ended.stdout).expect("UTF-8");
-        said.lines().map(|line| serde_json::from_str(line).unwrap_or_default()).collect::<Vec<_>>()
-    };
-    let said = [
+    let said: [LoggedWords; 17] = [
         ("a", "user", "my nan's lamp came with a crack and she hates it"),
         ("a", "system", "She can send it back within 30 days of the day it arrives."),
         // A second system turn in a row answers no turn.
@@ -284,20 +292,32 @@ fn what_agents_answered_suggests_phrasings() {
         ("c", "system", "I will go and ask her, give me a moment please."),
         ("d", "user", "cheers"),
         ("d", "system", "Parking!"),
+        ("e", "user", "the brassy one my gran had"),
+        ("e", "user", "the first one"),
+        // A customer before has said the same.
+        ("f", "user", "and where would i leave the van"),
+        ("f", "user", "yes"),
+        ("g", "user", "got a spare bulb for the boat"),
+        ("g", "user", "neither"),
+        ("h", "user", "am i out of pocket if it comes back"),
+        ("h", "user", "costs"),
     ];
-    let turn = |(conversation, speaker, text): (&str, &str, &str)| json!({ "conversation_id": conversation, "speaker": speaker, "text": text });
+    let turn = |(conversation, speaker, text): LoggedWords| json!({ "conversation_id": conversation, "speaker": speaker, "text": text });
     let log: String = said.into_iter().map(|it| format!("{}\n", turn(it))).collect();
     std::fs::create_dir(at("pages")).expect("a folder");
-    for (name, content) in
-        [("pages/returns.md", RETURNS), ("pages/visits.md", VISITS), ("log.jsonl", &*log)]
-    {
+    for (name, content) in [
+        ("pages/returns.md", RETURNS),
+        ("pages/visits.md", VISITS),
+        ("log.jsonl", &*log),
+        ("responses.jsonl", &*responses_with_choices(&said)),
+    ] {
         std::fs::write(at(name), content).expect("written");
     }
     let (pages, store, taught) = (at("pages"), at("store"), at("taught.jsonl"));
-    run(&["documents", "import", text(&pages), "--out", text(&store), "--encoder", "none"]);
+    printed(&["documents", "import", text(&pages), "--out", text(&store), "--encoder", "none"]);
     let (log, store, file) = (at("log.jsonl"), text(&store), text(&taught));
     let suggest = ["teach", "suggest", text(&log), "--documents", store, "--phrasings", file];
-    let found = run(&[&suggest[..], &["--json", "--add"]].concat());
+    let found = values(&printed(&[&suggest[..], &["--json", "--add"]].concat()));
     let suggested = |line: &Value| (line["text"].clone(), line["gold"].clone());
     let expected = [
         (json!(said[0].2), json!("returns.md#how-long-you-have")),
@@ -306,11 +326,82 @@ fn what_agents_answered_suggests_phrasings() {
     let (counts, found) = found.split_last().expect("counts");
     assert_eq!(found.iter().map(suggested).collect::<Vec<_>>(), expected);
     assert_eq!(counts, &json!({ "replies": 4, "suggested": 2 }));
-    let taught = std::fs::read_to_string(&taught).expect("phrasings");
-    let taught = taught.lines().map(|line| serde_json::from_str(line).expect("JSON"));
-    assert_eq!(taught.map(|line: Value| suggested(&line)).collect::<Vec<_>>(), expected);
-    let again = run(&[&suggest[..], &["--json"]].concat());
-    assert_eq!(again.last(), Some(&json!({ "replies": 4, "suggested": 0 })), "all are known");
+    let known = std::fs::read_to_string(&taught).expect("phrasings");
+    assert_eq!(values(&known).iter().map(suggested).collect::<Vec<_>>(), expected);
+    let again = values(&printed(&[&suggest[..], &["--json"]].concat()));
+    assert_eq!(again, [json!({ "replies": 4, "suggested": 0 })], "all are known");
+    what_users_chose_is_suggested(&suggest, &at("responses.jsonl"), &said);
+}
+
+/// The responses to the turns of users that no agent answers: four ask which place is meant, and the user
+/// chooses a place in three of these conversations.
+fn responses_with_choices(said: &[LoggedWords]) -> String {
+    let row = json!({ "place": 2, "columns": [{ "name": "id", "value": "L-2" }], "by_words": 0.5 });
+    let row = ("row", row);
+    let cost = json!({ "document": "returns.md", "title": "Returns: What it costs", "chunk": 1 });
+    let cost = ("document", cost);
+    let response = |at: usize, action: &str, completed: &str, (kind, place): &(&str, Value)| {
+        let full = include_str!("../fixtures/records/v1/response.json");
+        let mut response: Value = serde_json::from_str(full).expect("a response");
+        response["conversation_id"] = said[at].0.into();
+        response["turn_id"] = format!("0-{at}").into();
+        response["action"] = action.into();
+        response["query_reconstructed"] = completed.into();
+        response["evidence"] = json!([{
+            "id": "x", "source": "x", "text": "x", "relevance": 0.5, "selected": true,
+        }]);
+        response["evidence"][0][*kind] = place.clone();
+        format!("{response}\n")
+    };
+    let ask = |at: usize| response(at, "ask", said[at].2, &row);
+    let completed = |at: usize, name: &str| format!("{} ({name})", said[at].2);
+    let responses = [
+        ask(9),
+        ask(11),
+        ask(13),
+        ask(15),
+        response(16, "answer", &completed(15, "What it costs"), &cost),
+        response(10, "answer", &completed(9, "Bergen"), &row),
+        response(12, "answer", &completed(11, "What it costs"), &cost),
+        response(14, "decline", &completed(13, "Bergen"), &row),
+    ];
+    responses.concat()
+}
+
+/// Suggests what users chose too, where the file of phrasings has what agents answered.
+fn what_users_chose_is_suggested(suggest: &[&str], responses: &Path, said: &[LoggedWords]) {
+    let chosen =
+        |at: usize, place: &str| json!({ "text": said[at].2, "gold": place, "chosen": true });
+    let expected = [chosen(15, "returns.md#what-it-costs"), chosen(9, "row:L-2")];
+    let with_responses = [suggest, &["--responses", text(responses)]].concat();
+    let shown = printed(&with_responses);
+    let first =
+        format!("“{}”\n    → returns.md#what-it-costs\n    the user chose it\n\n", said[15].2);
+    assert!(shown.starts_with(&first), "{shown}");
+    assert!(shown.contains("2 phrasings from 4 replies of agents and 3 choices.\n"), "{shown}");
+
+    let without_file = [&suggest[..5], &["--responses", text(responses), "--json"]].concat();
+    let found = values(&printed(&without_file));
+    assert_eq!(found[2..4], expected, "after what agents answered");
+    assert_eq!(found[4..], [json!({ "replies": 4, "choices": 3, "suggested": 4 })]);
+
+    let add = [&with_responses[..], &["--json", "--add"]].concat();
+    let counts = |suggested: usize| json!({ "replies": 4, "choices": 3, "suggested": suggested });
+    let found = values(&printed(&add));
+    assert_eq!((&found[..2], &found[2..]), (&expected[..], &[counts(2)][..]));
+    let taught = values(&std::fs::read_to_string(suggest[6]).expect("phrasings"));
+    let golds: Vec<&Value> = taught.iter().skip(2).map(|line| &line["gold"]).collect();
+    assert_eq!(golds, ["returns.md#what-it-costs", "row:L-2"]);
+    assert_eq!(values(&printed(&add)), [counts(0)], "all are known");
+
+    let listed = printed(&["teach", "list", suggest[2], text(responses), "--json"]);
+    let of = |turn: &str| {
+        let clusters = values(&listed);
+        let mut turns = clusters.iter().filter_map(|it| it["turns"].as_array()).flatten();
+        turns.find(|it| it["turn"] == turn).map(|it| it["chosen"].clone())
+    };
+    assert_eq!(of("e/0-9"), Some(json!("row:L-2")));
+    assert_eq!(of("g/0-13"), Some(Value::Null), "none of them was meant");
 }
 
 fn what_nothing_answered_is_listed_and_taught(log: &Path, responses: &Path, phrasings: &Path) {

@@ -51,7 +51,8 @@ def is_right(response: dict, turn: Turn, company: Company) -> bool:
 
     def says(section: Section, sentence: str) -> bool:
         if not section.place.startswith("row:"):
-            return words(sentence) in text
+            # A table row of a page is said with the names of its columns.
+            return all(words(cell) in text for cell in sentence.split(" | "))
         column, value = sentence.split(": ", 1)
         return section.place in rows and any(words(it) in text for it in sayings(column, value, company.language))
 

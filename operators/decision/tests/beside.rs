@@ -78,7 +78,7 @@ fn perhaps(cell: f32, rest: f32, whole: f32) -> (TurnInFlight, Vec<ReadRequest>)
 }
 
 /// A desk with its weight.
-fn heavy_desk() -> Evidence {
+pub(super) fn heavy_desk() -> Evidence {
     let mut desk = row("Desk", "£80");
     let columns = &mut desk.row.as_mut().expect("a row").columns;
     columns.push(Column { name: "weight".into(), value: "30 kg".into() });

@@ -1,5 +1,6 @@
 //! Asks about the best places where the reader is not sure, and answers from the one that is chosen.
 
+use super::beside::heavy_desk;
 use super::*;
 
 fn titled() -> Vec<Evidence> {
@@ -67,6 +68,55 @@ fn the_question_is_answered_from_the_chosen_place() {
     assert_eq!(of(&turn), (Action::Answer, None, "For Oslo lamp: price is £49."));
     let (turn, _) = chosen("neither");
     assert_eq!(of(&turn).0, Action::Decline);
+}
+
+/// A desk that the turn names, with cells whose names are as near to the turn.
+fn named_desk(cosine: f64) -> Evidence {
+    let mut desk = named(heavy_desk(), 0.0, None);
+    let cells = desk.row.as_mut().and_then(|row| row.cells.as_mut()).expect("cells");
+    cells.columns.clear();
+    cells.by_meaning = [0.1, 0.1, cosine, cosine].map(Score::new).into();
+    desk
+}
+
+#[test]
+fn an_unsure_cell_of_a_row_that_the_turn_names_is_asked_about() {
+    let decided = |cosine: f64, lines: &[&str]| {
+        let evidence = vec![row("Oslo lamp", "£49"), named_desk(cosine)];
+        decided(lines, evidence, reading(&[&[-5.0; 3], &[-5.0, -5.0, -1.5, -1.0]], 0.1))
+    };
+    let asks = "Do you mean “Desk: weight” or “Desk: price”?";
+    assert_eq!(of(&decided(0.5, &["u: can i lift the desk"])), (Action::Ask, None, asks));
+    let declined = decided(0.3, &["u: can i lift the desk"]);
+    assert_eq!(of(&declined).0, Action::Decline, "most such questions named no answer");
+
+    let lines = ["u: can i lift the desk", &format!("s: {asks}"), "u: the first one"];
+    let turn = scene(&lines, &graph("sea HasA fish 1"));
+    let texts = DecisionTexts::default().response_texts();
+    let context = Arc::new(turn.context.as_ref().clone().with_choice(&texts));
+    let reconstructed = context.reconstructed.as_ref().expect("a choice");
+    assert_eq!(reconstructed.query, "can i lift the desk (Desk: weight)");
+    let turn = TurnInFlight { context, evidence: vec![named_desk(0.3)], ..turn };
+    let (turn, _) = decided_turn(&DecisionConfig::default(), turn, |_| reading(&[&[-5.0; 4]], 0.0));
+    assert_eq!(of(&turn), (Action::Answer, None, "For Desk: weight is 30 kg."));
+}
+
+#[test]
+fn rows_are_asked_about_where_no_cell_of_the_row_before_is_likely() {
+    let evidence = vec![row("Oslo lamp", "£49"), row("Oslo desk", "£80"), named_desk(0.1)];
+    let scores: [&[f32]; 3] = [&[-5.0, -5.0, 2.0], &[-5.0, -5.0, 1.8], &[-5.0; 4]];
+    let turn = decided(&["u: the desk's lamp?"], evidence, reading(&scores, 0.3));
+    assert_eq!(of(&turn), (Action::Ask, None, "Do you mean Oslo lamp or Oslo desk?"));
+}
+
+#[test]
+fn a_long_title_is_asked_about_without_its_page() {
+    let mut evidence = titled();
+    let long = "Opening hours, getting here and house rules: Parking and unloading";
+    evidence[0].document.as_mut().expect("a passage").title = long.to_owned();
+    let turn = decided(&["u: can i have it back"], evidence, unsure(0.3));
+    let asks = "Do you mean “Returns”, “Oslo lamp” or “Parking and unloading”?";
+    assert_eq!(of(&turn), (Action::Ask, None, asks));
 }
 
 #[test]

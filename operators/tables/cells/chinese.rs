@@ -51,6 +51,8 @@ pub(in super::super) struct ChineseNames {
     /// Maps two tokens that follow each other to the rows whose names have them.
     pairs: FxHashMap<[String; 2], Vec<usize>>,
     columns: Vec<ColumnName>,
+    /// The values that rows share, each with its column by its place; of a value that several have, none.
+    values: Vec<(Vec<String>, Option<usize>)>,
 }
 
 /// A row that a text names, with the places of the tokens that do.
@@ -179,6 +181,24 @@ impl ChineseNames {
                 ColumnName { name: name.clone(), simplified, tokens }
             })
             .collect();
+        for (at, column) in found.columns.iter().enumerate() {
+            let cells =
+                rows.iter().flat_map(|row| &row.columns).filter(|it| it.name == column.name);
+            let values: Vec<Vec<String>> = cells.map(|it| tokens(&it.value)).collect();
+            let of_rows = values.len();
+            let values: BTreeSet<Vec<String>> = values.into_iter().collect();
+            let is_word = |it: &Vec<String>| it.len() >= 2 && it.iter().all(|it| has_han(it));
+            // Values of their own, such as remarks, name no column.
+            if values.len() * 2 > of_rows {
+                continue;
+            }
+            for value in values.into_iter().filter(is_word) {
+                match found.values.iter_mut().find(|(known, _)| *known == value) {
+                    Some((_, of)) => *of = None,
+                    None => found.values.push((value, Some(at))),
+                }
+            }
+        }
         found
     }
 
@@ -234,7 +254,7 @@ impl ChineseNames {
             let row = before.find(|it| it.is_whole)?;
             Some(NamedRow { used: Vec::new(), ..row })
         })?;
-        let column = self.column(&text, &row, rows).0;
+        let column = self.column_or_value(&text, &row, rows).0;
         Some((row.row, self.cells(column, 0.0, None)))
     }
 
@@ -294,7 +314,7 @@ impl ChineseNames {
         let mut before = earlier.iter().map(|it| (*it, tokens(it)));
         let (named, column, used, at) = match self.named(text, &text_tokens) {
             Some(named) => {
-                let (column, asked) = self.column(&text_tokens, &named, rows);
+                let (column, asked) = self.column_or_value(&text_tokens, &named, rows);
                 match column {
                     // 比启程班能省多少 compares it with the row of before.
                     None if asked.is_empty() && !text.contains('比') => {
@@ -312,7 +332,7 @@ impl ChineseNames {
                 let row = before
                     .find_map(|(it, tokens)| self.named(it, &tokens).filter(|it| it.is_whole))?;
                 let row = NamedRow { used: Vec::new(), ..row };
-                let (column, used) = self.column(&text_tokens, &row, rows);
+                let (column, used) = self.column_or_value(&text_tokens, &row, rows);
                 (row, column, used, Where::RowBefore)
             }
         };

@@ -72,6 +72,65 @@ fn a_row_and_a_column_are_named() {
 }
 
 #[test]
+fn a_column_is_named_by_words_of_its_values() {
+    let row = |values: Value| Row::of(values.as_object().expect("an object"));
+    let rows = [
+        json!({"id": "R1", "name": "Osprey", "floor": "loft", "keys": "none", "remark": "a quiet one"}),
+        json!({"id": "R2", "name": "Kestrel", "floor": "loft", "keys": "upright piano", "remark": "new carpet"}),
+        json!({"id": "R3", "name": "Merlin", "floor": "cellar", "keys": "none", "remark": "near the lift"}),
+        json!({"id": "R4", "name": "Magpie", "floor": "cellar", "keys": "digital piano", "remark": "low beam"}),
+        json!({"id": "R5", "name": "Swift", "floor": "cellar", "keys": "digital piano", "remark": "two doors"}),
+    ];
+    let table = Table::new(rows.map(row).into());
+    for (utterance, cells) in [
+        ("is there a piano in the osprey", "R1: keys"),
+        ("the merlin, is it in the loft?", "R3: floor"),
+        ("is the merlin in the cellar?", "R3: floor"),
+    ] {
+        let found = asked_of(&table, utterance, &[]).unwrap_or_default();
+        assert_eq!(found.0, cells, "{utterance}");
+    }
+    let before = ["is the merlin in the cellar?"];
+    let found = asked_of(&table, "has it a piano?", &before).unwrap_or_default();
+    assert_eq!(found.0, "R3: keys");
+    for utterance in [
+        // Its own value, and what stands beside its name, describe the row.
+        "that one with the piano, the kestrel",
+        "the merlin loft",
+        // Each row has a remark of its own.
+        "is there a carpet in the merlin",
+        "cheapest piano like the merlin",
+        "piano or cellar, merlin",
+    ] {
+        let found = perhaps(&table, utterance, &[]).map(|(_, columns)| columns);
+        assert_eq!(found.unwrap_or_default(), "", "{utterance}");
+        assert_eq!(asked_of(&table, utterance, &[]), None, "{utterance}");
+    }
+}
+
+#[test]
+fn a_column_is_named_by_a_value_in_chinese() {
+    let row = |values: Value| Row::of(values.as_object().expect("an object"));
+    let rows = [
+        json!({"编号": "K1", "名称": "光谷整屋仓", "门锁": "挂锁", "楼层": "负一层", "空余_间": 2}),
+        json!({"编号": "K2", "名称": "徐东衣柜仓", "门锁": "蓝牙锁", "楼层": "负一层", "空余_间": 6}),
+        json!({"编号": "K3", "名称": "后湖书房仓", "门锁": "挂锁", "楼层": "二层", "空余_间": 0}),
+        json!({"编号": "K4", "名称": "王家湾相册仓", "门锁": "蓝牙锁", "楼层": "二层", "空余_间": 1}),
+    ];
+    let table = Table::new(rows.map(row).into());
+    for (utterance, cells) in [
+        ("光谷整屋仓用的是蓝牙锁吗", "K1: 门锁"),
+        ("徐东衣柜仓 到底是挂锁还是蓝牙锁", "K2: 门锁"),
+        ("徐东衣柜仓在几楼", "K2: 楼层"),
+        ("王家湾的相册仓现在有空的没", "K4: 空余 间"),
+    ] {
+        let found = asked_of(&table, utterance, &[]).unwrap_or_default();
+        assert_eq!(found.0, cells, "{utterance}");
+    }
+    assert_eq!(asked_of(&table, "我要那个挂锁的，光谷整屋仓", &[]), None, "it describes the row");
+}
+
+#[test]
 fn cells_that_are_asked_together_are_said_together() {
     let before = ["have you got the bergen lamp"];
     for (utterance, earlier, cells) in [

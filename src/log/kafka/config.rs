@@ -233,6 +233,10 @@ impl Serialize for ClientSettings {
 impl KafkaConfig {
     fn reader_settings(&self, isolation: &str) -> ClientConfig {
         let mut settings = shared_settings(self);
+        // Why a broker does not answer may only stand in a line of this level: see `Membership`.
+        if (settings.log_level as i32) < RDKafkaLogLevel::Info as i32 {
+            settings.set_log_level(RDKafkaLogLevel::Info);
+        }
         // The client warns of settings that only a producer knows, so those are left out.
         settings
             .set("isolation.level", isolation)

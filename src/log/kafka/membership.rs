@@ -319,6 +319,10 @@ fn partitions(list: &TopicPartitionList) -> Vec<i32> {
     partitions
 }
 
+fn note(noted: &Mutex<Option<String>>, reason: &str) {
+    *noted.lock().unwrap_or_else(PoisonError::into_inner) = Some(reason.to_owned());
+}
+
 /// Whether the reason of an authentication failure comes from a broker. If the connection broke
 /// meanwhile, the reason contains an error of the client itself.
 fn is_refusal(reason: &str) -> bool {
@@ -340,21 +344,22 @@ fn group_statistics(statistics: &Statistics, topic: &str) -> GroupStatistics {
 }
 
 impl ClientContext for Membership {
+    /// A connection that a broker closes orderly is no error to the client: only this line says so.
     fn log(&self, level: RDKafkaLogLevel, facility: &str, message: &str) {
+        if facility == "FAIL" {
+            note(&self.failure, message);
+        }
         outage::report_log_line(level, facility, message);
     }
 
     /// The client recovers from these errors itself. Fatal ones also come through polling.
     fn error(&self, error: KafkaError, reason: &str) {
-        let note = |noted: &Mutex<Option<String>>| {
-            *noted.lock().unwrap_or_else(PoisonError::into_inner) = Some(reason.to_owned());
-        };
         match error.rdkafka_error_code() {
             Some(RDKafkaErrorCode::AllBrokersDown) => {}
             Some(RDKafkaErrorCode::Authentication) if is_refusal(reason) => {
-                note(&self.login_refused);
+                note(&self.login_refused, reason);
             }
-            _ => note(&self.failure),
+            _ => note(&self.failure, reason),
         }
         outage::report_error(&error, reason);
     }
@@ -404,5 +409,17 @@ mod tests {
         membership.error(failure(), refused);
         membership.error(failure(), broke);
         assert_eq!(membership.login_refused().as_deref(), Some(refused));
+    }
+
+    /// librdkafka 2.12 writes one line, and reports no error.
+    #[test]
+    fn a_connection_that_the_broker_closes_is_a_failure() {
+        let membership = Membership::new("turns");
+        let closed = "[thrd:127.0.0.1:9092/bootstrap]: 127.0.0.1:9092/bootstrap: Disconnected: \
+                      verify that security.protocol is correctly configured, broker might require \
+                      SASL authentication (after 4ms in state UP)";
+        membership.log(RDKafkaLogLevel::Info, "FAIL", closed);
+        membership.log(RDKafkaLogLevel::Info, "REAUTH", "another line");
+        assert_eq!(membership.failure().as_deref(), Some(closed));
     }
 }

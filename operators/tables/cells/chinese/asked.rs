@@ -96,4 +96,39 @@ impl ChineseNames {
             _ => (None, taken),
         }
     }
+
+    /// Returns the same, or else the column that the text names by a value (挂锁还是蓝牙锁). The row's own value
+    /// asks for it only where the text asks whether it is so, and describes the row elsewhere, as does a
+    /// value beside the row's name.
+    pub(super) fn column_or_value(
+        &self,
+        text: &[String],
+        row: &NamedRow,
+        rows: &[Row],
+    ) -> (Option<usize>, Vec<usize>) {
+        let found = self.column(text, row, rows);
+        if found.0.is_some() || !found.1.is_empty() {
+            return found;
+        }
+        let whether = text.iter().any(|it| matches!(&**it, "吗" | "么" | "不"))
+            || text.windows(2).any(|it| it[0] == "还" && it[1] == "是");
+        let cells = &rows[row.row].columns;
+        let is_free = |at: usize| {
+            let near = at.saturating_sub(1)..at + 3;
+            !row.used.iter().any(|used| near.contains(used))
+        };
+        let found = self.values.iter().filter_map(|(value, column)| {
+            let (places, column) = (place(text, value, is_free)?, (*column)?);
+            let cell = cells.iter().find(|it| it.name == self.columns[column].name)?;
+            (whether || tokens(&cell.value) != *value).then_some((places, column))
+        });
+        let found: Vec<(Vec<usize>, usize)> = found.collect();
+        match found.first() {
+            Some((_, first)) if found.iter().all(|(_, it)| it == first) => {
+                let places = found.iter().flat_map(|(places, _)| places.iter().copied());
+                (Some(*first), places.collect())
+            }
+            _ => (None, Vec::new()),
+        }
+    }
 }

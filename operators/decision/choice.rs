@@ -381,10 +381,11 @@ pub(super) fn said(evidence: &Evidence, chosen: &[usize], lexicon: &Lexicon) -> 
 /// Says a table row of a page: the first cell is the subject, and the others describe it, with the names
 /// of their columns where there are several. A sentence stays as it is.
 fn row_of_page(sentence: &str, header: &[String]) -> String {
-    let (subject, cells) = match sentence.split_once(CELLS) {
-        Some((subject, cells)) => (subject, cells.split(CELLS)),
-        None => return sentence.to_owned(),
-    };
+    if header.is_empty() {
+        return sentence.to_owned();
+    }
+    let mut cells = sentence.split(CELLS.trim()).map(str::trim);
+    let subject = cells.next().unwrap_or_default();
     let is_headed = header.len() > 2 && cells.clone().count() < header.len();
     let names = header.iter().skip(1).filter(|_| is_headed).map(|name| lower_first(name));
     let names = names.chain(std::iter::repeat(String::new()));
@@ -395,7 +396,7 @@ fn row_of_page(sentence: &str, header: &[String]) -> String {
         name => format!("{name} {cell}"),
     });
     let cells: Vec<String> = cells.filter(|cell| !cell.is_empty()).collect();
-    format!("{subject}: {}", cells.join(", "))
+    if cells.is_empty() { subject.to_owned() } else { format!("{subject}: {}", cells.join(", ")) }
 }
 
 /// A name with a small first letter, unless it is in capitals.

@@ -255,7 +255,8 @@ fn is_at(place: &str, gold: &str) -> bool {
 }
 
 impl GoldTurn {
-    /// Whether a response asks which place is meant, and names one that answers.
+    /// Whether a response asks which place is meant, and names one that answers; if it asks for a cell of a
+    /// row, whether that row answers.
     pub fn is_asked_about(&self, response: &Response) -> bool {
         let is_gold = |it: &&Evidence| {
             place(it).is_some_and(|at| self.places.iter().any(|gold| is_at(&at, gold)))

@@ -65,6 +65,7 @@ def is_right(response: dict, turn: Turn, company: Company) -> bool:
 
 def sayings(column: str, value: str, language: str) -> list[str]:
     """Returns how a cell's value can be said: 118.0 as 118, in Chinese yes and no with the column (不含海鲜, 早餐：是)."""
+    value = {"是": "yes", "否": "no"}.get(value, value)
     if language != "zh" or value not in ("yes", "no"):
         return [value.removesuffix(".0")]
     if value == "yes":

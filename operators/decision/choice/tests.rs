@@ -57,4 +57,9 @@ fn a_table_row_of_a_page_is_said_with_the_names_of_its_columns() {
     let prices = document("pages", "prices", PRICES, 0.9);
     let told = said(&prices, &[2], Lexicon::english());
     assert_eq!(told.as_deref(), Some("10 A: 4.50 EUR."), "one column needs no name");
+    let piped = document("pages", "pipes", "Type a | b to chain them.", 0.9);
+    assert_eq!(
+        said(&piped, &[0], Lexicon::english()).as_deref(),
+        Some("Type a | b to chain them.")
+    );
 }

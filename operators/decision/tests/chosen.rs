@@ -86,8 +86,11 @@ fn an_unsure_cell_of_a_row_that_the_turn_names_is_asked_about() {
         decided(lines, evidence, reading(&[&[-5.0; 3], &[-5.0, -5.0, -1.5, -1.0]], 0.1))
     };
     let asks = "Do you mean “Desk: weight” or “Desk: price”?";
-    assert_eq!(of(&decided(0.5, &["u: can i lift the desk"])), (Action::Ask, None, asks));
-    let declined = decided(0.3, &["u: can i lift the desk"]);
+    let turn = decided(0.3, &["u: can i lift the desk"]);
+    assert_eq!(of(&turn), (Action::Ask, None, asks));
+    let precision = turn.decision.and_then(|it| it.precision).map_or(0.0, Score::get);
+    assert!((0.2..0.3).contains(&precision), "{precision} is that of the best cell");
+    let declined = decided(0.15, &["u: can i lift the desk"]);
     assert_eq!(of(&declined).0, Action::Decline, "most such questions named no answer");
 
     let lines = ["u: can i lift the desk", &format!("s: {asks}"), "u: the first one"];

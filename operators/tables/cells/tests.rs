@@ -80,6 +80,7 @@ fn a_column_is_named_by_words_of_its_values() {
         json!({"id": "R3", "name": "Merlin", "floor": "cellar", "keys": "none", "remark": "near the lift"}),
         json!({"id": "R4", "name": "Magpie", "floor": "cellar", "keys": "digital piano", "remark": "low beam"}),
         json!({"id": "R5", "name": "Swift", "floor": "cellar", "keys": "digital piano", "remark": "two doors"}),
+        json!({"id": "R6", "name": "Curlew", "floor": "loft", "keys": "none", "remark": "by the yard"}),
     ];
     let table = Table::new(rows.map(row).into());
     for (utterance, cells) in [

@@ -96,3 +96,22 @@ fn the_columns_of_a_row_that_is_named_are_compared_with_the_utterance() {
     let found = compared(&table);
     assert_eq!(found, [0.0, 0.0, 1.0], "in the columns' order");
 }
+
+#[test]
+fn a_choice_asks_what_its_question_asks() {
+    let row = |values: serde_json::Value| Row::of(values.as_object().expect("an object"));
+    let rows = [("Jackdaw", "first"), ("Osprey", "first"), ("Merlin", "loft"), ("Swift", "loft")];
+    let rows = rows.map(|(name, floor)| {
+        row(json!({ "id": name, "name": name, "floor": floor, "window": "yes" }))
+    });
+    let asks = "s: Do you mean “Jackdaw: window” or “Jackdaw: floor”?";
+    let turn =
+        scene(&["u: does the jackdaw get any daylight", asks, "u: the first one"], &graph(""));
+    let texts = crate::decision::DecisionTexts::default().response_texts();
+    let context = Arc::new(turn.context.as_ref().clone().with_choice(&texts));
+    let turn = TurnInFlight { context, ..turn };
+    let config = TableRetrievalConfig::default();
+    let rows = retrieve(&turn, &"rooms".into(), &[], &Table::new(rows.into()), &config);
+    let cells = rows.into_iter().find_map(|it| it.row?.cells).expect("cells");
+    assert_eq!(cells.columns, ["window"], "it is not the first floor that is chosen");
+}

@@ -396,7 +396,8 @@ fn row_of_page(sentence: &str, header: &[String]) -> String {
         name => format!("{name} {cell}"),
     });
     let cells: Vec<String> = cells.filter(|cell| !cell.is_empty()).collect();
-    if cells.is_empty() { subject.to_owned() } else { format!("{subject}: {}", cells.join(", ")) }
+    let parts = [subject, &*cells.join(", ")].map(str::to_owned);
+    parts.into_iter().filter(|it| !it.is_empty()).collect::<Vec<_>>().join(": ")
 }
 
 /// A name with a small first letter, unless it is in capitals.

@@ -47,13 +47,14 @@ fn of_a_table_in_a_page_the_row_that_is_named_is_said() {
 
 #[test]
 fn a_table_row_of_a_page_is_said_with_the_names_of_its_columns() {
-    let text = "| Room | Power | Vocal mics |\n|---|---|---|\n| Hall | 800 W | 3 |\n| Booth | | 1 |\n\n\
+    let text = "| Room | Power | Vocal mics |\n|---|---|---|\n| Hall | 800 W | 3 |\n| Booth | | 1 |\n| Loft | | |\n\n\
                 | 租期 | 折扣 | 赠品 |\n|---|---|---|\n| 6个月 | 93折 | 纸箱 |";
     let page = document("pages", "rooms", text, 0.9);
     let told = |at: usize| said(&page, &[at], Lexicon::english()).expect("a row");
     assert_eq!(told(0), "Hall: power 800 W, vocal mics 3.");
     assert_eq!(told(1), "Booth: vocal mics 1.");
-    assert_eq!(told(2), "6个月: 折扣93折, 赠品纸箱.");
+    assert_eq!(told(2), "Loft.");
+    assert_eq!(told(3), "6个月: 折扣93折, 赠品纸箱.");
     let prices = document("pages", "prices", PRICES, 0.9);
     let told = said(&prices, &[2], Lexicon::english());
     assert_eq!(told.as_deref(), Some("10 A: 4.50 EUR."), "one column needs no name");

@@ -28,6 +28,8 @@ use words::{KNOWN, tokens};
 
 /// The most characters of an utterance that asks for a cell. Longer ones tell a story.
 const MOST_CHARACTERS: usize = 40;
+/// The most values by which a column can be named.
+const MOST_VALUES: usize = 64;
 /// The most clauses of such an utterance.
 const MOST_CLAUSES: usize = 8;
 
@@ -189,7 +191,7 @@ impl ChineseNames {
             let values: BTreeSet<Vec<String>> = values.into_iter().collect();
             let is_word = |it: &Vec<String>| it.len() >= 2 && it.iter().all(|it| has_han(it));
             // Values of their own, such as remarks, name no column.
-            if values.len() * 2 > of_rows {
+            if values.len() * 2 > of_rows || values.len() > MOST_VALUES {
                 continue;
             }
             for value in values.into_iter().filter(is_word) {

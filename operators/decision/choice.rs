@@ -28,7 +28,7 @@ const NAMED: [f64; 4] = [0.30, 4.65, 1.37, -1.37];
 const UNTOLD: f32 = 1.0;
 /// The most passages, rows or cells that a response asks about.
 const MOST_ASKED: usize = 3;
-/// The most columns of a title that is said with its page; a Chinese character takes two.
+/// The most letters of a title that is said with its page; a Chinese character counts as two.
 const WIDEST: usize = 40;
 /// The least cosine of a question and a phrasing at which the two say the same: what staff taught
 /// of it holds, whatever the reader finds.

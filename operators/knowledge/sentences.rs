@@ -13,7 +13,8 @@ pub fn sentences(text: &str) -> Vec<String> {
     sentences_and_headers(text).into_iter().map(|(sentence, _)| sentence).collect()
 }
 
-/// Returns the same, each table row with the cells of its table's header; these may be fewer than its own.
+/// Returns the [`sentences`] of a text, each table row with the cells of its table's header, which may be fewer
+/// than its own; for all else the header is empty.
 pub fn sentences_and_headers(text: &str) -> Vec<(String, Vec<String>)> {
     let (mut found, mut open, mut skipped, mut items) = (Vec::new(), String::new(), false, 0);
     let mut header: Vec<String> = Vec::new();

@@ -342,7 +342,8 @@ impl Cells<'_> {
         }
     }
 
-    /// Returns the same, or else the column that the text names by words of its values.
+    /// Returns the column that a text asks about by its words, or else by words of its values, and the places
+    /// of the words that ask.
     fn column_or_value(&self, text: &Text, row: &Named) -> (Option<usize>, Vec<usize>) {
         match self.column(text, row) {
             (None, used) if used.is_empty() => self.column_of_value(text, row),

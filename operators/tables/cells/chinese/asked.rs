@@ -97,7 +97,8 @@ impl ChineseNames {
         }
     }
 
-    /// Returns the same, or else the column that the text names by a value (挂锁还是蓝牙锁). The row's own value
+    /// Returns the column that a text asks about by its words, or else by a value (挂锁还是蓝牙锁), and the places
+    /// of the tokens that ask. The row's own value
     /// asks for it only where the text asks whether it is so, and describes the row elsewhere, as does a
     /// value beside the row's name.
     pub(super) fn column_or_value(

@@ -11,7 +11,7 @@ use rdkafka::{Offset, TopicPartitionList};
 use super::super::{LogError, Topic};
 use super::errors::{failed, refused, remedy_of};
 use super::membership::Membership;
-use super::restore::OutsideGroup;
+use super::restore::{OutsideGroup, committed_in_time};
 use super::{KafkaConfig, REQUEST_TIMEOUT, topics};
 
 /// The longest wait of one poll.
@@ -37,7 +37,7 @@ pub fn ask(config: &KafkaConfig, wanted: &[Topic]) -> Result<(), LogError> {
         let mut list = TopicPartitionList::new();
         list.add_partition(turns, 0);
         let doing = format!("asking for the offsets of group `{}`", config.group_id);
-        client.committed_offsets(list, REQUEST_TIMEOUT).map_err(|source| failed(&doing, source))?;
+        committed_in_time(&client, &list, Instant::now() + REQUEST_TIMEOUT, &doing)?;
     }
     let reader = config.changelog_settings().create_with_context(OutsideGroup).map_err(making)?;
     there

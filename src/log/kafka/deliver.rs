@@ -18,7 +18,7 @@ use super::closing::ClosedInTime;
 use super::consumer::record;
 use super::errors::{failed, refused, remedy_of};
 use super::membership::Membership;
-use super::restore::{OutsideGroup, edges};
+use super::restore::{OutsideGroup, committed_in_time, edges};
 use super::sweep::is_of_sweep;
 use super::{KafkaConfig, REQUEST_TIMEOUT, topics};
 
@@ -59,46 +59,42 @@ pub fn deliver(
     let turns = config.topics.name(Topic::Turns);
     let asking = config.uncommitted_settings().create_with_context(Membership::new(turns));
     let asking = asking.map(ClosedInTime::new).map_err(|source| failed(&doing, source))?;
-    let mut there = Vec::new();
+    let (mut names, mut partitions) = (Vec::new(), TopicPartitionList::new());
     for topic in wanted {
-        let may_be_missing = Topic::MAY_BE_MISSING.contains(topic);
+        let name = config.topics.name(*topic);
         match topics::find(&asking, config, *topic, false)? {
-            Some(_) => there.push(*topic),
-            None if may_be_missing => {}
+            Some(found) => {
+                names.push(name);
+                (0..found.partitions).for_each(|at| _ = partitions.add_partition(name, at));
+            }
+            None if Topic::MAY_BE_MISSING.contains(topic) => {}
             None => {
-                let name = config.topics.name(*topic);
                 let remedy = "create it, or name another in `log.kafka.topics`";
                 return Err(LogError::Refused(format!("topic `{name}` does not exist; {remedy}")));
             }
         }
     }
-    let names: Vec<&str> = there.iter().map(|topic| config.topics.name(*topic)).collect();
-    begin(&client, &names, &doing)?;
+    begin(&client, &partitions, &doing)?;
     client.subscribe(&names).map_err(|source| failed(&doing, source))?;
     let (waiting, polled) = (VecDeque::new(), BTreeMap::new());
     Ok(KafkaDelivery { config: config.clone(), client, waiting, polled })
 }
 
-/// Commits the ends of partitions for which the group has committed nothing.
-fn begin(client: &BaseConsumer<OutsideGroup>, names: &[&str], doing: &str) -> Result<(), LogError> {
-    let failed = |source| failed(doing, source);
-    let mut all = TopicPartitionList::new();
-    for name in names {
-        let metadata = client.fetch_metadata(Some(name), REQUEST_TIMEOUT).map_err(failed)?;
-        for topic in metadata.topics() {
-            for partition in topic.partitions() {
-                all.add_partition(name, partition.id());
-            }
-        }
-    }
-    let committed = client.committed_offsets(all, REQUEST_TIMEOUT).map_err(failed)?;
+/// Commits the ends of those partitions for which the group has committed nothing.
+fn begin(
+    client: &BaseConsumer<OutsideGroup>,
+    partitions: &TopicPartitionList,
+    doing: &str,
+) -> Result<(), LogError> {
     let deadline = Instant::now() + REQUEST_TIMEOUT;
+    let committed = committed_in_time(client, partitions, deadline, doing)?;
     let mut ends = TopicPartitionList::new();
     for element in committed.elements() {
         if !matches!(element.offset(), Offset::Offset(_)) {
             let (name, partition) = (element.topic(), element.partition());
             let (_, end) = edges(client, (name, partition), deadline, || Ok(()))?;
-            ends.add_partition_offset(name, partition, Offset::Offset(end)).map_err(failed)?;
+            ends.add_partition_offset(name, partition, Offset::Offset(end))
+                .map_err(|source| failed(doing, source))?;
         }
     }
     if ends.count() == 0 {
@@ -107,7 +103,7 @@ fn begin(client: &BaseConsumer<OutsideGroup>, names: &[&str], doing: &str) -> Re
     match client.commit(&ends, CommitMode::Sync) {
         // Another member of the group has already begun.
         Err(error) if is_of_membership(&error) => Ok(()),
-        done => done.map_err(failed),
+        done => done.map_err(|source| failed(doing, source)),
     }
 }
 
@@ -198,5 +194,35 @@ impl Delivery for KafkaDelivery {
             tracing::warn!(error = %source, "what was delivered may be delivered again");
         }
         self.paused(false)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rdkafka::mocking::MockCluster;
+    use rdkafka::types::{RDKafkaApiKey, RDKafkaRespErr};
+
+    use super::*;
+
+    #[test]
+    fn a_group_is_joined_once_its_coordinator_is_ready() {
+        let cluster = MockCluster::new(1).unwrap();
+        let config = KafkaConfig {
+            bootstrap_servers: cluster.bootstrap_servers(),
+            ..KafkaConfig::default()
+        };
+        cluster.create_topic(config.topics.name(Topic::Responses), 2, 1).unwrap();
+        let not_yet = [
+            RDKafkaRespErr::RD_KAFKA_RESP_ERR_COORDINATOR_LOAD_IN_PROGRESS,
+            RDKafkaRespErr::RD_KAFKA_RESP_ERR_NOT_COORDINATOR,
+        ];
+        for api in [RDKafkaApiKey::OffsetFetch, RDKafkaApiKey::OffsetCommit] {
+            cluster.request_errors(api, &not_yet);
+        }
+        let joined = deliver(&config, "webhook", &[Topic::Responses]).unwrap();
+        let mut second = TopicPartitionList::new();
+        second.add_partition(&config.topics.responses, 1);
+        let begun = joined.client.committed_offsets(second, REQUEST_TIMEOUT).unwrap();
+        assert_eq!(begun.elements()[0].offset(), Offset::Offset(0), "it begins at the end");
     }
 }

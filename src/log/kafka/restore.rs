@@ -266,6 +266,30 @@ pub(super) fn edges(
     }
 }
 
+/// The offsets that the client's group has committed. Retries until the deadline, since the group
+/// has no coordinator for a moment after its first member came or its broker left, and the client
+/// only looks for the new one. Each request takes at most [`SETTLE`].
+///
+/// # Errors
+///
+/// The error of the last request, or of the first that every attempt would meet.
+pub(super) fn committed_in_time(
+    client: &BaseConsumer<impl ConsumerContext>,
+    partitions: &TopicPartitionList,
+    deadline: Instant,
+    doing: &str,
+) -> Result<TopicPartitionList, LogError> {
+    loop {
+        match client.committed_offsets(partitions.clone(), SETTLE) {
+            Ok(committed) => return Ok(committed),
+            Err(source) if remedy_of(&source).is_some() || Instant::now() >= deadline => {
+                return Err(failed(doing, source));
+            }
+            Err(_) => std::thread::sleep(RETRY),
+        }
+    }
+}
+
 /// The committed offset and its metadata, once no open transaction can change them. The client
 /// waits for that, since it reads committed records only.
 pub(super) fn committed(

@@ -23,6 +23,7 @@ mod codes;
 mod columns;
 mod operations;
 mod said;
+mod units;
 mod words;
 
 pub(crate) use cells::named_among;

@@ -9,6 +9,7 @@ use turnstream_ports::script::has_han;
 
 use super::codes::is_code;
 use super::said::UNITS;
+use super::units::{self, Unit};
 use super::{Row, subject};
 
 /// The most words of a kind; values of more words are texts.
@@ -29,6 +30,8 @@ pub(super) struct TypedColumn {
     /// The stems of its name.
     pub(super) words: Vec<String>,
     pub(super) values: ColumnValues,
+    /// The unit of its numbers, if it can be converted.
+    pub(super) unit: Option<&'static Unit>,
 }
 
 impl TypedColumn {
@@ -120,12 +123,14 @@ fn typed(name: &str, rows: &[Row]) -> TypedColumn {
         "no" | "否" => Some(false),
         _ => None,
     };
-    let values = if given().all(|value| flag(value).is_some()) {
-        ColumnValues::Flags(values.iter().map(|value| flag(value.as_ref()?)).collect())
+    let of_name = words_and_amounts(name);
+    let (values, unit) = if given().all(|value| flag(value).is_some()) {
+        (ColumnValues::Flags(values.iter().map(|value| flag(value.as_ref()?)).collect()), None)
     } else if given().all(|value| amount(value).is_some()) {
-        ColumnValues::Numbers(values.iter().map(|value| amount(value.as_ref()?)).collect())
-    } else if let Some(numbers) = measured(&values) {
-        ColumnValues::Numbers(numbers)
+        let numbers = values.iter().map(|value| amount(value.as_ref()?)).collect();
+        (ColumnValues::Numbers(numbers), units::of_name(&of_name))
+    } else if let Some((numbers, unit)) = measured(&values) {
+        (ColumnValues::Numbers(numbers), unit)
     } else {
         let mut kinds: Vec<(BTreeSet<String>, Vec<usize>)> = Vec::new();
         let mut places: FxHashMap<BTreeSet<String>, usize> = FxHashMap::default();
@@ -144,37 +149,47 @@ fn typed(name: &str, rows: &[Row]) -> TypedColumn {
             });
             kinds[place].1.push(at);
         }
-        ColumnValues::Kinds(kinds)
+        (ColumnValues::Kinds(kinds), None)
     };
-    let mut words: Vec<String> = words_and_amounts(name).iter().map(|it| stem(it)).collect();
+    let mut words: Vec<String> = of_name.iter().map(|it| stem(it)).collect();
     if let (ColumnValues::Flags(_), [word]) = (&values, &mut words[..])
         && let Some(rest) = word.strip_prefix(['可', '能', '有']).filter(|it| !it.is_empty())
     {
         // Rows with 可带宠物 are asked for as 能带宠物的.
         *word = rest.to_owned();
     }
-    TypedColumn { name: name.to_owned(), words, values }
+    TypedColumn { name: name.to_owned(), words, values, unit }
 }
 
-/// Returns the numbers of values that are amounts of one unit, such as `1.2 kg`.
-fn measured(values: &[Option<String>]) -> Option<Vec<Option<f64>>> {
-    let mut unit: Option<String> = None;
-    let mut number = |value: &String| {
+/// Returns the numbers of values that are amounts of one unit, such as `1.2 kg`, with the unit if
+/// it can be converted. Amounts such as `1.2 kg` and `800 g` are in the unit that most of them have.
+fn measured(values: &[Option<String>]) -> Option<(Vec<Option<f64>>, Option<&'static Unit>)> {
+    let of_value = |value: &String| {
         let lower = value.trim().to_lowercase();
         let is_number = |it: char| it.is_ascii_digit() || matches!(it, '.' | ',');
         let digits = lower.trim_matches(|it: char| !it.is_ascii_digit());
         let (before, behind) = lower.split_once(digits).filter(|_| !digits.is_empty())?;
-        let of_value = [before.trim(), behind.trim()].concat();
-        let is_unit = UNITS.iter().any(|(word, said)| *word == of_value || said.trim() == of_value);
-        let is_known = is_unit || has_han(&of_value) && of_value.chars().count() <= 2;
-        let is_one = *unit.get_or_insert_with(|| of_value.clone()) == of_value;
-        (digits.chars().all(is_number) && is_known && is_one).then(|| amount(digits))?
+        let (before, behind) = (before.trim(), behind.trim());
+        let word = [before, behind].concat();
+        // Such a unit stands behind its number: H2 is a code.
+        let unit = Some(behind).filter(|_| before.is_empty()).and_then(units::unit);
+        let is_unit = UNITS.iter().any(|(unit, said)| *unit == word || said.trim() == word);
+        let is_known = is_unit || unit.is_some() || has_han(&word) && word.chars().count() <= 2;
+        let number = amount(digits).filter(|_| digits.chars().all(is_number) && is_known)?;
+        Some((number, word, unit))
     };
-    let numbers: Vec<Option<f64>> =
-        values.iter().map(|value| value.as_ref().map(&mut number).unwrap_or_default()).collect();
-    let are_all =
-        values.iter().zip(&numbers).all(|(value, number)| value.is_some() == number.is_some());
-    (are_all && numbers.iter().any(Option::is_some)).then_some(numbers)
+    let read: Vec<_> = values.iter().map(|value| of_value(value.as_ref()?)).collect();
+    let are_all = values.iter().zip(&read).all(|(value, it)| value.is_some() == it.is_some());
+    let given = || read.iter().flatten();
+    let (_, first, _) = given().next().filter(|_| are_all)?;
+    let units: Vec<_> = given().map(|(.., unit)| *unit).collect();
+    let common = units::most_common(&units);
+    let is_one = common.is_some() || given().all(|(_, word, _)| word == first);
+    let numbers = read.iter().map(|it| {
+        let (number, _, unit) = it.as_ref()?;
+        Some(unit.zip(common).map_or(*number, |(unit, common)| unit.convert(*number, common)))
+    });
+    is_one.then(|| (numbers.collect(), common))
 }
 
 /// Returns the words of a text in lower case, amounts among them.
@@ -186,13 +201,20 @@ pub(super) fn words_and_amounts(text: &str) -> Vec<String> {
     for part in lower.split(|letter: char| !is_part(letter) && !matches!(letter, '.' | ',')) {
         let part = part.trim_matches(['.', ',', '\'']);
         // Only a number contains a comma or point.
-        if amount(part).is_some() {
+        if amount_and_unit(part).is_some() {
             found.push(part.to_owned());
         } else {
             found.extend(part.split(['.', ',']).filter(|it| !it.is_empty()).map(str::to_owned));
         }
     }
     found
+}
+
+/// Returns the number that a word says, and the unit that is written to it, as in `900g`.
+pub(super) fn amount_and_unit(word: &str) -> Option<(f64, Option<&str>)> {
+    let (digits, unit) = word.split_at(word.find(char::is_alphabetic).unwrap_or(word.len()));
+    let is_known = unit.is_empty() || units::unit(unit).is_some();
+    Some((amount(digits)?, Some(unit).filter(|it| !it.is_empty()))).filter(|_| is_known)
 }
 
 /// Returns the number that a word says, with the sign of a currency or without. A comma before
@@ -215,14 +237,23 @@ mod tests {
     fn amounts_of_one_unit_are_numbers() {
         let of = |values: &[&str]| {
             let values: Vec<_> = values.iter().map(|it| Some((*it).to_owned())).collect();
-            measured(&values).map(|it| it.into_iter().flatten().collect::<Vec<_>>())
+            measured(&values).map(|(it, _)| it.into_iter().flatten().collect::<Vec<_>>())
         };
         assert_eq!(of(&["1.2 kg", "0.8kg", "1,200 kg"]), Some(vec![1.2, 0.8, 1200.0]));
         assert_eq!(of(&["EUR 49", "49.50 EUR"]), Some(vec![49.0, 49.5]));
         assert_eq!(of(&["12元", "9 元"]), Some(vec![12.0, 9.0]));
-        for mixed in
-            [&["1.2 kg", "800 g"][..], &["2 to 3 days", "4 days"], &["T-1", "T-2"], &["kg"]]
-        {
+        assert_eq!(of(&["800 g", "1.2 kg", "2 kg"]), Some(vec![0.8, 1.2, 2.0]));
+        assert_eq!(of(&["350毫升", "1.5升"]), Some(vec![350.0, 1500.0]), "the first on a tie");
+        assert_eq!(of(&["1 h", "90 min", "2 hours"]), Some(vec![1.0, 1.5, 2.0]));
+        for mixed in [
+            &["500 g", "250 ml"][..],
+            &["49 EUR", "60 USD"],
+            &["45 min", "1 h 30"],
+            &["2 to 3 days", "4 days"],
+            &["H1", "H2"],
+            &["T-1", "T-2"],
+            &["kg"],
+        ] {
             assert_eq!(of(mixed), None, "{mixed:?}");
         }
     }

@@ -18,6 +18,7 @@ use super::columns::{ColumnValues, Columns, amount, stem, words_and_amounts};
 use super::words::{CHINESE_WORDS, KNOWN, Words, chinese_words};
 use crate::questions::asks;
 
+mod bounds;
 mod flags;
 
 /// The most words of an utterance that asks for an operation. Longer ones tell a story, in which
@@ -225,10 +226,18 @@ impl Asked<'_> {
         let is_one = |at: &usize| {
             matches!(columns[*at].values, ColumnValues::Numbers(_)) && columns[*at].has(word)
         };
-        let said =
-            |at: &usize| columns[*at].words.iter().filter(|word| self.stems.contains(word)).count();
-        let most = (0..columns.len()).filter(is_one).map(|at| said(&at)).max();
-        (0..columns.len()).filter(|at| is_one(at) && Some(said(at)) == most).collect()
+        self.most_said((0..columns.len()).filter(is_one).collect())
+    }
+
+    /// Keeps the columns with most words in the utterance.
+    fn most_said(&self, mut columns: Vec<usize>) -> Vec<usize> {
+        let said = |at: &usize| {
+            let words = self.table.columns[*at].words.iter();
+            words.filter(|word| self.stems.contains(word)).count()
+        };
+        let most = columns.iter().map(said).max();
+        columns.retain(|at| Some(said(at)) == most);
+        columns
     }
 
     /// Explains the words of a column's name.
@@ -240,37 +249,6 @@ impl Asked<'_> {
 
     fn name(&self, column: usize) -> Option<String> {
         Some(self.table.columns[column].name.clone())
-    }
-
-    /// Returns the bound that the utterance sets: whether it is an upper one, the amount, and the
-    /// column.
-    fn bound(&mut self) -> Option<(bool, f64, usize)> {
-        let known = self.known;
-        let before = known.bounds.iter().find_map(|(words, is_less)| {
-            let mut windows = self.words.windows(words.len());
-            let at = windows.position(|window| window == words)?;
-            Some((at, at + words.len(), *is_less))
-        });
-        // An amount with what stands before it or behind it: where that begins, and where the amount is.
-        let is_unit = |at: usize| self.words.get(at).is_some_and(|it| known.units.contains_key(it));
-        let behind = |at: usize| {
-            amount(&self.words[at])?;
-            let is_less =
-                known.bounds_behind.get(self.words.get(at + 1 + usize::from(is_unit(at + 1)))?)?;
-            Some((at, at, *is_less))
-        };
-        let (begin, at, is_less) = before.or_else(|| (0..self.words.len()).find_map(behind))?;
-        let of_amount = self.words.get(at)?;
-        let amount = amount(of_amount)?;
-        let sign: String = of_amount.chars().filter(|it| matches!(it, '€' | '$' | '£')).collect();
-        let unit = self.words.get(at + 1).and_then(|word| known.units.get(word));
-        let end = at + usize::from(unit.is_some()) + usize::from(begin == at);
-        let price = || known.units.get("€").or_else(|| known.units.get("元"));
-        let columns = unit.or_else(|| known.units.get(&sign)).or_else(price)?;
-        let column = self.numbers(columns)?;
-        self.explain(begin..=end);
-        self.explain_column(column);
-        Some((is_less, amount, column))
     }
 
     /// Keeps the rows with the values that are named. Of several named values of one column a row

@@ -92,3 +92,59 @@ fn what_was_given_before_bounds_the_rows() {
     assert_eq!(found("which lamp", &["I bought a chair."]), [0, 2], "it names no row");
     assert_eq!(found("which lamp", &["I like red."]), [2]);
 }
+
+fn measured(name: &str, column: &str, values: [&str; 3]) -> Table {
+    let items = ["Alta", "Voss", "Lyra"].into_iter().zip(values);
+    Table::new(items.map(|(item, value)| row(&json!({ name: item, column: value }))).collect())
+}
+
+#[test]
+fn amounts_in_units_of_one_dimension_are_compared() {
+    let weights = measured("name", "weight", ["800 g", "1.2 kg", "2 kg"]);
+    let times = measured("name", "duration", ["90 min", "1 h", "2 hrs"]);
+    let chinese = measured("名称", "重量", ["800克", "1.2公斤", "2千克"]);
+    let volumes = measured("名称", "容量", ["350毫升", "1.5升", "500毫升"]);
+    // In some, the unit is that of the name.
+    let named = measured("名称", "重量_千克", ["0.8", "1.2", "2"]);
+    let mixed = measured("name", "size", ["500 g", "250 ml", "1 kg"]);
+    for (table, utterance, rows) in [
+        (&weights, "which is the heaviest?", &[2][..]),
+        (&weights, "which is the lightest?", &[0]),
+        (&weights, "which are under 1 kg?", &[0]),
+        (&weights, "which are over 900 g?", &[2, 1]),
+        (&weights, "which are under 1200 g?", &[0, 1]),
+        (&weights, "which are under 900g?", &[0]),
+        (&weights, "which are over 1.5kg?", &[2]),
+        (&weights, "which are under 2 litres?", &[]),
+        (&times, "which is the shortest?", &[1]),
+        (&times, "which are under 90 minutes?", &[1, 0]),
+        (&times, "which are over 1.5 h?", &[2, 0]),
+        (&chinese, "最重的是哪个", &[2]),
+        (&chinese, "最轻的是哪个", &[0]),
+        (&chinese, "1公斤以内的有哪些", &[0]),
+        (&chinese, "三斤以上的有哪些", &[2]),
+        (&volumes, "最大的是哪个", &[1]),
+        (&volumes, "400毫升以上的有哪些", &[1, 2]),
+        (&volumes, "一升以内的有哪些", &[0, 2]),
+        (&named, "900克以下的有哪些", &[0]),
+        (&mixed, "which is the biggest?", &[]),
+        (&mixed, "which are under 600 g?", &[]),
+    ] {
+        let found = table.asked(utterance).map(|(rows, _)| rows).unwrap_or_default();
+        assert_eq!(found, rows, "{utterance}");
+    }
+    assert!(operations::none_fits("which are under 700 g?", &weights.columns));
+    assert!(!operations::none_fits("which are under 100 g?", &mixed.columns));
+}
+
+#[test]
+fn of_two_columns_in_one_dimension_the_one_that_is_said_is_bounded() {
+    let sizes = [("Alta", "90 cm", "2 m"), ("Voss", "1.2 m", "80 cm")];
+    let sizes = sizes
+        .map(|(item, wide, high)| row(&json!({ "name": item, "width": wide, "height": high })));
+    let table = Table::new(sizes.into());
+    let found = |text| table.asked(text).map(|(rows, _)| rows);
+    assert_eq!(found("which have a width under 1 m"), Some(vec![0]));
+    assert_eq!(found("which have a height under 1 m"), Some(vec![1]));
+    assert_eq!(found("which are under 1 m"), None);
+}

@@ -55,9 +55,9 @@ pub struct TeachArgs {
 
 #[derive(Debug, Subcommand)]
 enum TeachCommand {
-    /// List the turns that were declined, asked back or handed over, but for danger: similar ones
-    /// together, the most frequent first, with the nearest sections and rows, what an agent replied, and
-    /// which place the user chose.
+    /// List the turns that were declined, asked back or handed over, but for danger, or that an agent
+    /// answered after the engine had: similar ones together, the most frequent first, with the nearest
+    /// sections and rows, what an agent replied, and which place the user chose.
     List(TeachListArgs),
     /// Suggest phrasings: where an agent's reply repeats a section, the customer's turn before it asks for that section;
     /// where the user chose one of the places that a response asked about, the turn before that response asks for the place.
@@ -200,6 +200,12 @@ fn is_unanswered(response: &Response) -> bool {
     }
 }
 
+/// Whether the turn was answered and an agent answered it as well: only echoes tell an agent from
+/// another bot, whose every turn would be listed.
+fn is_corrected(response: &Response, said: &Utterance) -> bool {
+    response.action == Some(Action::Answer) && said.is_echoed && said.reply.is_some()
+}
+
 /// The place of a passage or row, as phrasings name it.
 fn place(evidence: &Evidence) -> Option<String> {
     if let Some(row) = &evidence.row {
@@ -223,10 +229,10 @@ fn unanswered(args: &TeachListArgs) -> anyhow::Result<(usize, Vec<Unanswered>)> 
         }
         let turn = name_of(&response);
         let (Some(action), Some(said)) = (response.action, utterances.get(&turn)) else { return };
-        if is_unanswered(&response) {
+        if is_unanswered(&response) || is_corrected(&response, said) {
             let near =
                 response.evidence.iter().filter_map(|it| Some((it.relevance.get(), place(it)?)));
-            let (Utterance { text, reply }, nearest) = (said.clone(), near.collect());
+            let (Utterance { text, reply, .. }, nearest) = (said.clone(), near.collect());
             found.push(Unanswered { turn, text, action, reply, chosen: None, nearest });
         }
     })?;

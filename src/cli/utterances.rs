@@ -11,8 +11,11 @@ use turnstream_schemas::{ConversationId, InputId, Speaker, Turn};
 #[derive(Clone)]
 pub(crate) struct Utterance {
     pub(crate) text: String,
-    /// What the log has the company reply before the user speaks again, as an agent did.
+    /// What the log has the company reply before the user speaks again, as an agent did. The
+    /// engine's own words, repeated by a front end (an echo), are no reply.
     pub(crate) reply: Option<String>,
+    /// Whether such an echo follows, so that a reply beside it is an agent's.
+    pub(crate) is_echoed: bool,
 }
 
 /// The utterances of a log, by `CONVERSATION/TURN`.
@@ -38,15 +41,19 @@ pub(crate) fn utterances(log: &Path, format: Format) -> anyhow::Result<HashMap<S
         let id = turn.turn_id.unwrap_or_else(place);
         let place = format!("{}/{id}", turn.conversation_id);
         if turn.speaker == Speaker::System {
-            let asked =
-                latest.remove(&turn.conversation_id).and_then(|asked| found.get_mut(&asked));
-            if let Some(asked) = asked {
-                asked.reply = Some(turn.text.clone());
+            let asked = latest.get(&turn.conversation_id).and_then(|asked| found.get_mut(asked));
+            match asked {
+                Some(asked) if turn.response_id.is_some() => asked.is_echoed = true,
+                Some(asked) => {
+                    asked.reply = Some(turn.text.clone());
+                    latest.remove(&turn.conversation_id);
+                }
+                None => {}
             }
         } else {
             latest.insert(turn.conversation_id.clone(), place.clone());
         }
-        found.insert(place, Utterance { text: turn.text, reply: None });
+        found.insert(place, Utterance { text: turn.text, reply: None, is_echoed: false });
     }
     Ok(found)
 }
@@ -72,5 +79,19 @@ mod tests {
         for unanswered in ["a/1", "b/1"] {
             assert!(said[unanswered].reply.is_none(), "{unanswered}");
         }
+    }
+    #[test]
+    fn an_echo_is_no_reply() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let log = folder.path().join("log.jsonl");
+        let lines = [
+            r#"{"conversation_id": "a", "turn_id": "1", "speaker": "user", "text": "till when?"}"#,
+            r#"{"conversation_id": "a", "speaker": "system", "response_id": "r", "text": "Till six."}"#,
+            r#"{"conversation_id": "a", "speaker": "system", "text": "Ann: till eight today."}"#,
+        ];
+        std::fs::write(&log, lines.join("\n")).expect("written");
+        let said = utterances(&log, Format::default()).expect("a log");
+        assert_eq!(said["a/1"].reply.as_deref(), Some("Ann: till eight today."));
+        assert!(said["a/1"].is_echoed);
     }
 }

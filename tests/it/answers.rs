@@ -418,6 +418,16 @@ fn what_nothing_answered_is_listed_and_taught(log: &Path, responses: &Path, phra
     assert!(of("q03.1").is_none(), "it was answered");
     assert!(of("q08.1").is_some(), "an agent has to answer it");
     assert_eq!(counts["clusters"], clusters.len());
+    let corrected = log.with_extension("corrected.jsonl");
+    let later = [
+        r#"{"conversation_id":"q03","speaker":"system","response_id":"r","text":"By post."}"#,
+        r#"{"conversation_id":"q03","speaker":"system","text":"Ann: or by courier."}"#,
+    ];
+    let said = std::fs::read_to_string(log).expect("the log");
+    std::fs::write(&corrected, [&*said, &later.join("\n"), "\n"].concat()).expect("written");
+    let listed = run(&["list", text(&corrected), text(responses), "--json"]).stdout;
+    let listed = String::from_utf8(listed).expect("UTF-8");
+    assert!(listed.contains("q03.1") && listed.contains("Ann: or by courier."), "{listed}");
 
     let before = std::fs::read_to_string(phrasings).expect("phrasings");
     let teach =

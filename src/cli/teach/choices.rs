@@ -95,7 +95,10 @@ mod tests {
     fn a_choice_is_of_the_turn_that_the_response_before_it_asked_back_about() {
         let said =
             [("a/1", "too late?"), ("b/1", "a week?"), ("c/1", "today?")].map(|(turn, text)| {
-                (turn.to_owned(), Utterance { text: text.to_owned(), reply: None })
+                (
+                    turn.to_owned(),
+                    Utterance { text: text.to_owned(), reply: None, is_echoed: false },
+                )
             });
         let utterances = HashMap::from(said);
         let mut choices = AwaitedChoices::of(&utterances);

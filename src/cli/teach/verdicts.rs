@@ -173,7 +173,7 @@ mod tests {
         }
         let gold = folder.path().join("gold.jsonl");
         std::fs::write(&gold, GOLD).expect("written");
-        let said = Utterance { text: "who painted it?".to_owned(), reply: None };
+        let said = Utterance { text: "who painted it?".to_owned(), reply: None, is_echoed: false };
         let users = HashMap::from([("c/2".to_owned(), said)]);
         let gold = GoldFile::read(&gold).expect("gold");
         VerdictComparison::of(&files, &gold, &users).expect("compared")

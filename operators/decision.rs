@@ -232,21 +232,23 @@ impl ResponseDecision {
         }
     }
 
-    /// Adds the titles of the passages that an answer is made from, if the configuration wants that.
+    /// Names the passages and tables that an answer is made from, if the configuration wants that.
     fn with_sources(
         &self,
         turn: &TurnInFlight,
         decided: ActionDecision,
         answers: &[usize],
     ) -> ActionDecision {
-        let passages = answers.iter().filter_map(|at| turn.evidence[*at].document.as_ref());
-        let titles: BTreeSet<&str> = passages.map(|passage| &*passage.title).collect();
-        let titles: Vec<&str> = titles.into_iter().filter(|title| !title.is_empty()).collect();
-        let is_wanted = self.config.names_sources && !titles.is_empty();
-        let said = decided.said.clone().filter(|_| is_wanted && decided.action == Action::Answer);
-        let Some(said) = said else { return decided };
+        let is_wanted = self.config.names_sources && decided.action == Action::Answer;
+        let Some(said) = decided.said.clone().filter(|_| is_wanted) else { return decided };
+        let names: BTreeSet<String> =
+            answers.iter().filter_map(|at| source_name(&turn.evidence[*at])).collect();
+        if names.is_empty() {
+            return decided;
+        }
+        let names: Vec<String> = names.into_iter().collect();
         let space = if turn.context.lexicon().is_chinese() { "" } else { " " };
-        let said = [&*said, &*self.texts(turn).source(&titles)].join(space);
+        let said = [&*said, &*self.texts(turn).source(&names)].join(space);
         ActionDecision { said: Some(said), ..decided }
     }
 
@@ -386,6 +388,15 @@ impl Decide for ResponseDecision {
         turn.evidence.sort_by_key(|evidence| !evidence.selected);
         turn.decision = decided.map(|it| ActionDecision { pieces, ..it });
     }
+}
+
+/// Returns the title of a passage, or the name of a row's table as its source is configured, with
+/// spaces for `_` and `-`. Returns `None` if there is none.
+fn source_name(evidence: &Evidence) -> Option<String> {
+    let title = evidence.document.as_ref().map(|passage| passage.title.clone());
+    let table = || evidence.source.as_str().replace(['_', '-'], " ");
+    let name = title.or_else(|| evidence.row.is_some().then(table));
+    name.filter(|name| !name.is_empty())
 }
 
 #[cfg(test)]

@@ -51,7 +51,9 @@ pub struct DecisionConfig {
     /// The most sentences of an answer; 1..=8.
     #[schemars(range(min = 1, max = 8))]
     pub max_sentences: u32,
-    /// Whether an answer ends with the titles of the passages that it is made from (`texts.*.source`).
+    /// Whether an answer ends with the titles of the passages and the names of the tables that it
+    /// is made from (`texts.*.source`). A table has the name of its source, with spaces for `_`
+    /// and `-`.
     pub names_sources: bool,
     /// The least cosine of a turn and a phrasing that leads to an action at which the response
     /// takes that action; 0..=1.

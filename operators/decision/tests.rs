@@ -272,7 +272,7 @@ fn a_row_is_said_by_its_name_and_the_user_chooses_between_two_alike() {
 }
 
 #[test]
-fn an_answer_names_its_passage_where_that_is_wanted() {
+fn an_answer_names_its_passages_and_tables_where_that_is_wanted() {
     let config = DecisionConfig { names_sources: true, ..DecisionConfig::default() };
     let mut pages = pages();
     pages[1].document.as_mut().expect("a passage").title = "Returns: How long".to_owned();
@@ -283,6 +283,16 @@ fn an_answer_names_its_passage_where_that_is_wanted() {
     };
     assert_eq!(said(0.9), "You have 14 days. (From: Returns: How long.)");
     assert_eq!(said(0.1), DecisionTexts::default().en.decline);
+    let in_sale = |name: &str| {
+        let cheapest = cheapest(row(name, "£20"), Some("can I return it?"));
+        Evidence { source: "summer_sale-goods".into(), ..cheapest }
+    };
+    let evidence = [pages, Vec::from(["Stool", "Bench"].map(in_sale))].concat();
+    let lines = ["u: your cheapest, and can I return it?"];
+    let (turn, _) = decided_with(&config, &lines, evidence, given(0.9));
+    let rows = "For Stool: price is £20. For Bench: price is £20.";
+    let from = "(From: Returns: How long; summer sale goods.)";
+    assert_eq!(of(&turn).2, format!("{rows} You have 14 days. {from}"), "a table once");
 }
 
 /// Decides about a turn that asks for the opening hours and about boots that are too small. The whole

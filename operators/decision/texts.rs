@@ -16,7 +16,7 @@ const CHOICES: &str = "{choices}";
 /// The placeholder for an id that no row has.
 const ROW: &str = "{row}";
 
-/// The placeholder for the titles of passages.
+/// The placeholder for the titles of passages and the names of tables.
 const TITLES: &str = "{titles}";
 
 /// The texts by language: `en` for English and every language without texts, `zh` for Chinese.
@@ -53,7 +53,8 @@ pub struct TextsOfLanguage {
     pub which: String,
     /// Says, after the answer to a part of the turn, that nothing answers the other part.
     pub rest: String,
-    /// Ends an answer where `names_sources` is set; `{titles}` stands for the titles of the passages.
+    /// Ends an answer where `names_sources` is set; `{titles}` stands for the titles of the
+    /// passages and the names of the tables.
     pub source: String,
     /// Asks which row or passage is meant; `{choices}` stands for their names. The words beside them
     /// tell the next turn that this was asked.
@@ -200,8 +201,8 @@ impl TextsOfLanguage {
         self.no_row.replace(ROW, id)
     }
 
-    /// Returns the text that names the passages of an answer.
-    pub(super) fn source(&self, titles: &[&str]) -> String {
+    /// Returns the text that names the passages and tables of an answer.
+    pub(super) fn source(&self, titles: &[String]) -> String {
         self.source.replace(TITLES, &titles.join("; "))
     }
 

@@ -213,6 +213,8 @@ fn the_company_answers_or_says_that_it_does_not() {
         assert!(shown.contains(part), "`{part}` is missing: {shown}");
     }
     assert!(!shown.contains("ConceptNet"), "a screenful, not the whole");
+    let lines = shown.lines().count();
+    assert!(lines <= 75, "{lines} lines are more than a screenful");
 }
 
 #[test]

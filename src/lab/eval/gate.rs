@@ -10,6 +10,7 @@ use std::path::PathBuf;
 
 use serde::Serialize;
 
+pub mod drafts;
 pub mod encoder;
 pub mod figures;
 pub mod gates;

@@ -36,6 +36,10 @@ pub struct InstructedCard {
     /// The probability at which a turn needs knowledge, 0..=1.
     #[serde(default = "half")]
     pub threshold: f64,
+    /// The unified model whose drafts are the responses in the prompts: `shipped`, or a path.
+    /// `None` if they are the data set's replies.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub drafts: Option<String>,
 }
 
 fn half() -> f64 {
@@ -164,7 +168,10 @@ fn first_tokens(answers: &[String; 2], vocabulary: &DecoderVocabulary) -> Result
 
 #[cfg(test)]
 mod tests {
+    use tempfile::TempDir;
+
     use super::*;
+    use crate::decoder::tests::tiny;
 
     /// A model of random weights with an adapter, and the probabilities that transformers and peft
     /// compute for it: `deploy/training/train adapter fixture`.
@@ -185,19 +192,25 @@ mod tests {
         lines.collect()
     }
 
-    fn shares(folder: &Path, quantize: Quantize) -> Vec<f64> {
-        let gate = InstructedGate::open(&fixture().join("base"), folder, quantize).expect("a gate");
+    /// A folder with the card alone.
+    fn card_alone() -> TempDir {
+        let folder = tempfile::tempdir().expect("a folder");
+        let card = fixture().join("adapter").join(CARD);
+        std::fs::copy(card, folder.path().join(CARD)).expect("copied");
+        folder
+    }
+
+    fn shares(model: &Path, folder: &Path, quantize: Quantize) -> Vec<f64> {
+        let gate = InstructedGate::open(model, folder, quantize).expect("a gate");
         let prompts = references().into_iter().map(|it| NeedPrompt(it.prompt));
         gate.probabilities(&prompts.collect::<Vec<_>>()).expect("probabilities").0
     }
 
     #[test]
     fn probabilities_are_those_of_transformers_and_peft() {
-        let adapter = fixture().join("adapter");
-        let merged = tempfile::tempdir().expect("a folder");
-        std::fs::copy(adapter.join(CARD), merged.path().join(CARD)).expect("copied");
-        let (with, without) =
-            (shares(&adapter, Quantize::None), shares(merged.path(), Quantize::None));
+        let (base, adapter) = (fixture().join("base"), fixture().join("adapter"));
+        let with = shares(&base, &adapter, Quantize::None);
+        let without = shares(&base, card_alone().path(), Quantize::None);
         let references = references();
         assert!(references.len() >= 6);
         for ((reference, with), without) in references.iter().zip(with).zip(without) {
@@ -205,10 +218,25 @@ mod tests {
             assert!((probability - with).abs() < 1e-4, "{prompt}: {with}, not {probability}");
             assert!((without_adapter - without).abs() < 1e-4, "{prompt}: {without}");
         }
-        let eight_bits = shares(&adapter, Quantize::Q8Zero);
+        let eight_bits = shares(&base, &adapter, Quantize::Q8Zero);
         let near =
             |(reference, share): (&Reference, f64)| (reference.probability - share).abs() < 0.05;
         assert!(references.iter().zip(eight_bits).all(near));
+    }
+
+    #[test]
+    fn an_adapter_merged_into_a_gguf_file_needs_the_card_alone() {
+        let adapter = fixture().join("adapter");
+        let (_folder, model) = tiny::merged_gguf(&fixture().join("base"), &adapter);
+        let shares = shares(&model.path, card_alone().path(), Quantize::default());
+        let references = references();
+        assert_eq!(shares.len(), references.len());
+        for (Reference { prompt, probability, .. }, share) in references.iter().zip(shares) {
+            assert!((probability - share).abs() < 1e-3, "{prompt}: {share}, not {probability}");
+        }
+        let twice = InstructedGate::open(&model.path, &adapter, Quantize::default());
+        let refused = twice.err().expect("an adapter over a GGUF file").to_string();
+        assert!(refused.contains("merge it before the model is converted to GGUF"), "{refused}");
     }
 
     #[test]

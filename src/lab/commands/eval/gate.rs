@@ -70,7 +70,8 @@ pub struct EvalGateArgs {
     #[arg(long, value_name = "SHARE", default_value_t = 0.5, value_parser = fraction)]
     rate: f64,
     /// Measure on the turns as a transcript of speech would have them: lower case, no punctuation,
-    /// and this share of the words lost or misheard, 0 to 1
+    /// this share of the words lost or misheard, and fillers or repetitions before half that share,
+    /// 0 to 1
     #[arg(long, value_name = "SHARE", value_parser = fraction)]
     transcript: Option<f64>,
     /// The seed of random and of transcripts

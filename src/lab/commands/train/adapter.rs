@@ -8,12 +8,16 @@ use anyhow::Context;
 use clap::ValueEnum;
 use serde::Serialize;
 use serde_json::json;
+use turnstream_console::progress::Progress;
 use turnstream_formats::Need;
+use turnstream_models::batch::Backend;
 use turnstream_models::gate::instructed::{CARD, InstructedCard};
+use turnstream_models::unified::{UnifiedModel, UnifiedWeights};
 use turnstream_ports::model::gate::GateInputs;
 
 use super::gate::{hold_out, split};
-use super::{Exit, InputRefused, print_json};
+use super::{Exit, InputRefused, Usage, print_json};
+use crate::eval::gate::drafts::draft;
 use crate::eval::gate::encoder::pair_of;
 use crate::eval::gate::instructed::prompt_of;
 use crate::eval::retrieval::dstc;
@@ -36,7 +40,7 @@ enum PromptInputs {
     /// The dialogue.
     #[default]
     Contx,
-    /// The reply and its named entities as well: not causal with the data set's reply.
+    /// A response and its named entities as well: not causal with the data set's reply.
     ContxRespNer,
     /// Retrieved knowledge as well.
     ContxRespNerKnow,
@@ -56,6 +60,10 @@ pub struct TrainAdapterArgs {
     /// The parts of a turn that the prompts have
     #[arg(long, value_enum, default_value_t)]
     inputs: PromptInputs,
+    /// The unified model that drafts the responses for inputs with one: "shipped", a GGUF file, or
+    /// a folder with model.safetensors; the data set's replies if not given
+    #[arg(long, value_name = "MODEL")]
+    drafts: Option<UnifiedWeights>,
     /// The language of the data, by its BCP 47 tag
     #[arg(long, value_name = "TAG", default_value = "en")]
     language: String,
@@ -90,6 +98,11 @@ impl From<PromptInputs> for GateInputs {
 }
 
 pub(super) fn execute(args: &TrainAdapterArgs, out: &mut dyn Write) -> anyhow::Result<Exit> {
+    let inputs = GateInputs::from(args.inputs);
+    if args.drafts.is_some() && !inputs.reads_response() {
+        let what = format!("--drafts is for inputs with a response, not for {}", inputs.name());
+        return Err(Usage::new(what, "add --inputs contx-resp-ner, or leave --drafts out").into());
+    }
     let (path, format) = split(&args.data)?;
     let refused = |error: &dyn std::fmt::Display| {
         InputRefused::new(error.to_string(), "give a labelled split and its format")
@@ -98,7 +111,9 @@ pub(super) fn execute(args: &TrainAdapterArgs, out: &mut dyn Write) -> anyhow::R
     if let Some(knowledge) = &args.knowledge {
         dstc::find_snippets(&mut turns, knowledge).map_err(|error| refused(&error))?;
     }
-    let inputs = GateInputs::from(args.inputs);
+    if let Some(weights) = &args.drafts {
+        draft_replies(&mut turns, weights)?;
+    }
     std::fs::create_dir_all(&args.out)
         .with_context(|| format!("cannot make the folder {}", args.out.display()))?;
     let (train, held_out) = hold_out(turns);
@@ -118,6 +133,7 @@ pub(super) fn execute(args: &TrainAdapterArgs, out: &mut dyn Write) -> anyhow::R
         definition: format.name().to_owned(),
         answers: ANSWERS.map(str::to_owned),
         threshold: 0.5,
+        drafts: args.drafts.as_ref().map(ToString::to_string),
     };
     let card = serde_json::to_vec_pretty(&card)?;
     for (name, bytes) in [("examples.jsonl", &lines), (CARD, &card)] {
@@ -143,4 +159,14 @@ pub(super) fn execute(args: &TrainAdapterArgs, out: &mut dyn Write) -> anyhow::R
         )?;
     }
     Ok(Exit::Success)
+}
+
+/// Replaces the replies by drafts of the unified model.
+fn draft_replies(turns: &mut [LabelledTurn], weights: &UnifiedWeights) -> anyhow::Result<()> {
+    let model = UnifiedModel::open(weights)?;
+    let mut ask = |requests: &[_]| model.run(requests).map(|(answers, _)| answers);
+    let progress = Progress::of(turns.len(), "drafts");
+    draft(turns, &mut ask, &|| progress.advance())?;
+    progress.finish();
+    Ok(())
 }

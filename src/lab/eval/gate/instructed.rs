@@ -1,13 +1,17 @@
 //! Measures a gate that is a language model with an adapter (RAGate-PEFT).
 
+use std::borrow::Cow;
 use std::path::Path;
 
 use turnstream_models::ModelError;
+use turnstream_models::batch::Backend;
 use turnstream_models::decoder::Quantize;
-use turnstream_models::gate::instructed::{CARD, InstructedGate};
+use turnstream_models::gate::instructed::{CARD, InstructedCard, InstructedGate};
+use turnstream_models::unified::{UnifiedModel, UnifiedWeights};
 use turnstream_operators::gate::instructed::prompt;
 use turnstream_ports::model::gate::{GateInputs, GateReading, NeedPrompt};
 
+use super::drafts::draft;
 use super::encoder::FineTuned;
 use super::table::Extra;
 use super::{GateError, ScoresTurns};
@@ -20,20 +24,28 @@ const BATCH: usize = 8;
 const BASE: &str = "base";
 
 /// A language model with an adapter.
-pub struct Instructed(InstructedGate);
+pub struct Instructed {
+    gate: InstructedGate,
+    /// Drafts the responses in the prompts; `None` if they are the data set's replies.
+    drafts: Option<UnifiedModel>,
+}
 
 impl Instructed {
-    /// Opens the adapter of a folder over a model.
+    /// Opens the adapter of a folder over a model, and the model that drafts responses if the card
+    /// names one.
     ///
     /// # Errors
     /// A file cannot be read, or the parts do not fit each other.
     pub fn open(model: &Path, folder: &Path) -> Result<Self, ModelError> {
-        InstructedGate::open(model, folder, Quantize::Q8Zero).map(Self)
+        let gate = InstructedGate::open(model, folder, Quantize::Q8Zero)?;
+        let drafts = gate.card().drafts.clone().map(UnifiedWeights::from);
+        let drafts = drafts.as_ref().map(UnifiedModel::open).transpose()?;
+        Ok(Self { gate, drafts })
     }
 
     /// Returns the data set that the adapter was trained on.
     pub fn trained_on(&self) -> &str {
-        &self.0.card().definition
+        &self.gate.card().definition
     }
 }
 
@@ -85,26 +97,33 @@ pub fn gates_in_folders(folder: &Path) -> Result<Vec<Extra>, GateError> {
 
 impl ScoresTurns for Instructed {
     fn name(&self) -> String {
-        format!("adapter ({})", self.0.card().inputs.name())
+        let InstructedCard { inputs, drafts, .. } = self.gate.card();
+        let drafts = if drafts.is_some() { ", drafts" } else { "" };
+        format!("adapter ({}{drafts})", inputs.name())
     }
 
     fn threshold(&self) -> f64 {
-        self.0.card().threshold
+        self.gate.card().threshold
     }
 
     fn is_causal(&self) -> bool {
-        !self.0.card().inputs.reads_response()
+        self.drafts.is_some() || !self.gate.card().inputs.reads_response()
     }
 
     fn scores(&self, turns: &[LabelledTurn], progress: &dyn Fn()) -> Result<Vec<f64>, GateError> {
         let mut scores = Vec::with_capacity(turns.len());
         for batch in turns.chunks(BATCH) {
-            let inputs = self.0.card().inputs;
+            let mut batch = Cow::Borrowed(batch);
+            if let Some(model) = &self.drafts {
+                let mut ask = |requests: &[_]| model.run(requests).map(|(answers, _)| answers);
+                draft(batch.to_mut(), &mut ask, &|| ())?;
+            }
+            let inputs = self.gate.card().inputs;
             let prompts = batch.iter().map(|turn| NeedPrompt(prompt_of(turn, inputs)));
             let prompts: Vec<NeedPrompt> = prompts.collect();
             let failed =
                 |error: String| GateError::Failed { gate: self.name(), source: error.into() };
-            scores.extend(self.0.probabilities(&prompts).map_err(failed)?.0);
+            scores.extend(self.gate.probabilities(&prompts).map_err(failed)?.0);
             batch.iter().for_each(|_| progress());
         }
         Ok(scores)

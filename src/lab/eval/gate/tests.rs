@@ -5,10 +5,14 @@ use std::path::Path;
 
 use serde::Deserialize;
 use turnstream_formats::Need;
+use turnstream_models::ModelError;
+use turnstream_models::gate::instructed::{CARD, InstructedCard, InstructedGate};
+use turnstream_ports::model::gate::GateInputs;
 use turnstream_schemas::Speaker;
 
 use super::figures::{auc, best_f1, precision_recall, roc};
 use super::gates::{Constant, Random};
+use super::instructed::Instructed;
 use super::intervals::differences;
 use super::table::{GateRow, Section, markdown};
 use super::tfidf::features::Vectoriser;
@@ -347,4 +351,35 @@ fn an_encoder_reads_the_latest_first() {
     let (utterance, earlier) = encoder::pair_of(&turn);
     assert_eq!(utterance, "User: Is it heated?");
     assert_eq!(earlier, "System: Yes.\nUser: Is there a pool?");
+}
+
+/// Opens a tiny language model as a gate that reads a response.
+fn adapter(drafts: Option<&str>) -> Result<Instructed, ModelError> {
+    let fixture = Path::new(env!("CARGO_MANIFEST_DIR")).join("../models/gate/fixtures/instructed");
+    let card = InstructedGate::card_of(&fixture.join("adapter")).unwrap();
+    let (inputs, drafts) = (GateInputs::ContxRespNer, drafts.map(str::to_owned));
+    let card = InstructedCard { inputs, drafts, ..card };
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::write(folder.path().join(CARD), serde_json::to_vec(&card).unwrap()).unwrap();
+    Instructed::open(&fixture.join("base"), folder.path())
+}
+
+#[test]
+fn an_adapter_is_causal_if_its_responses_are_drafted() {
+    let replied = |reply: &str| {
+        let reply = Some(reply.to_owned());
+        LabelledTurn { reply, ..turn(1, Need::None, "Is there wifi?") }
+    };
+    let turns = [replied("Yes, at the Oslo Inn."), replied("No.")];
+    let known = |gate: &Instructed| (gate.name(), gate.is_causal());
+    let gate = adapter(None).unwrap();
+    assert_eq!(known(&gate), ("adapter (contx-resp-ner)".to_owned(), false));
+    let scored = scores(&gate, &turns, &|| {}).unwrap();
+    assert_ne!(scored[0], scored[1], "by the reply");
+    let gate = adapter(Some("shipped")).unwrap();
+    assert_eq!(known(&gate), ("adapter (contx-resp-ner, drafts)".to_owned(), true));
+    let scored = scores(&gate, &turns, &|| {}).unwrap();
+    near(scored[0], scored[1], 1e-6);
+    let refused = adapter(Some("nowhere.gguf")).err().unwrap().to_string();
+    assert!(refused.contains("nowhere.gguf"), "{refused}");
 }

@@ -263,6 +263,20 @@ fn what_cannot_be_measured_is_refused_with_the_reason() {
 }
 
 #[test]
+fn drafts_are_for_adapters_that_read_a_response() {
+    let folder = Folder::new();
+    let data = format!("{},format=sgd", folder.write("sgd.jsonl", &dialogues("sgd")));
+    let examples = folder.path("examples");
+    let out = examples.to_str().expect("UTF-8");
+    let train = ["train", "adapter", "--data", &data, "--out", out, "--drafts", "shipped"];
+    let output = turnstream(&train).args(["--inputs", "contx"]).output().expect("it runs");
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(2), "{said}");
+    assert!(said.contains("add --inputs contx-resp-ner"), "{said}");
+    assert!(!examples.exists(), "nothing is written");
+}
+
+#[test]
 fn the_real_development_splits_have_the_turns_that_were_counted() {
     let beside = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/data");
     let folder = std::env::var_os("TURNSTREAM_DATA").map_or(beside, PathBuf::from);

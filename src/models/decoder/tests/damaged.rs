@@ -71,6 +71,13 @@ fn files_that_are_missing_or_cut_are_named() {
 }
 
 #[test]
+fn an_adapter_over_a_gguf_file_is_to_be_merged_first() {
+    let (_folder, config) = tiny::gguf("llama", GgmlDType::F32);
+    let error = error(&LocalConfig { adapter: Some(tiny::nowhere()), ..config });
+    assert!(error.contains("merge it before the model is converted to GGUF"), "{error}");
+}
+
+#[test]
 fn a_configuration_out_of_range_is_refused_by_its_key() {
     let usual = LocalConfig { path: tiny::nowhere(), ..LocalConfig::default() };
     assert_eq!(usual.check(), Ok(()));

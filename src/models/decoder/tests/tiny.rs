@@ -13,6 +13,7 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 
 use crate::decoder::LocalConfig;
+use crate::decoder::adapter::LowRankAdapter;
 use crate::decoder::shape::Family;
 use crate::decoder::weights::gguf_name;
 
@@ -143,30 +144,52 @@ pub(crate) const CHATML: &str = "{% for message in messages %}<|im_start|>{{ mes
 /// Writes a GGUF file of the same decoder, with all matrices in the form `held` and the tokenizer
 /// inside.
 pub(crate) fn gguf(name: &str, held: GgmlDType) -> (TempDir, LocalConfig) {
-    let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("tiny.gguf");
-    write_gguf(name, held, &path);
-    let config = LocalConfig { path, ..LocalConfig::default() };
-    (folder, config)
+    gguf_of(&tensors(name), &config(name), &tokenizer(), held)
 }
 
-fn write_gguf(name: &str, held: GgmlDType, path: &Path) {
-    let config = config(name);
+/// Writes a GGUF file of the model in a folder, with an adapter merged into its weights, as f32 and
+/// with the tokenizer inside.
+pub(crate) fn merged_gguf(model: &Path, adapter: &Path) -> (TempDir, LocalConfig) {
+    let read = |name: &str| -> Value {
+        serde_json::from_slice(&std::fs::read(model.join(name)).unwrap()).unwrap()
+    };
+    let file = model.join("model.safetensors");
+    let mut tensors = candle_core::safetensors::load(file, &Device::Cpu).unwrap();
+    let mut adapter = LowRankAdapter::read(adapter).unwrap();
+    for (name, tensor) in &mut tensors {
+        *tensor = adapter.apply(name, tensor.clone()).unwrap();
+    }
+    adapter.finish().unwrap();
+    gguf_of(&tensors, &read("config.json"), &read("tokenizer.json"), GgmlDType::F32)
+}
+
+/// Writes tensors under transformers' names, and what its JSON files say, as a GGUF file.
+fn gguf_of(
+    tensors: &HashMap<String, Tensor>,
+    config: &Value,
+    tokenizer: &Value,
+    held: GgmlDType,
+) -> (TempDir, LocalConfig) {
     let family = Family::of_config(config["model_type"].as_str().unwrap()).unwrap();
     let held = |name: &str, tensor: &Tensor| {
         let kind = if tensor.dims().len() == 2 { held } else { GgmlDType::F32 };
-        let tensor = as_in_gguf(name, tensor, family, &config);
+        let tensor = as_in_gguf(name, tensor, family, config);
         (gguf_name(name, family).unwrap(), QTensor::quantize(&tensor, kind).unwrap())
     };
     let mut tensors: Vec<(String, QTensor)> =
-        tensors(name).iter().map(|(name, tensor)| held(name, tensor)).collect();
-    if name == "llama3" {
+        tensors.iter().map(|(name, tensor)| held(name, tensor)).collect();
+    if config["rope_parameters"]["rope_type"] == "llama3" {
         tensors.push(("rope_freqs.weight".to_owned(), llama3_factors()));
     }
-    let metadata = metadata(&config, family);
+    let mut metadata = metadata(config, family);
+    metadata.extend(tokenizer_entries(tokenizer));
     let metadata: Vec<(&str, &Entry)> = metadata.iter().map(|(k, v)| (k.as_str(), v)).collect();
     let tensors: Vec<(&str, &QTensor)> = tensors.iter().map(|(k, v)| (k.as_str(), v)).collect();
-    gguf_file::write(&mut File::create(path).unwrap(), &metadata, &tensors).unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("tiny.gguf");
+    gguf_file::write(&mut File::create(&path).unwrap(), &metadata, &tensors).unwrap();
+    let config = LocalConfig { path, ..LocalConfig::default() };
+    (folder, config)
 }
 
 /// Converts a tensor as llama.cpp does: the rows of a Llama's query and key heads change from
@@ -248,26 +271,32 @@ fn metadata(config: &Value, family: Family) -> Vec<(String, Entry)> {
         entries.push((key("rope.scaling.type"), text("linear")));
         entries.push((key("rope.scaling.factor"), Entry::F32(8.0)));
     }
-    entries.extend(tokenizer_entries());
     entries
 }
 
-/// The tokenizer as GGUF entries.
-fn tokenizer_entries() -> Vec<(String, Entry)> {
-    let json = tokenizer();
+/// A byte-level tokenizer with the tokens `<s>` and `</s>` as GGUF entries.
+fn tokenizer_entries(json: &Value) -> Vec<(String, Entry)> {
     let vocabulary = json["model"]["vocab"].as_object().unwrap();
     let mut tokens: Vec<(&String, u64)> =
         vocabulary.iter().map(|(token, id)| (token, id.as_u64().unwrap())).collect();
     tokens.sort_by_key(|(_, id)| *id);
-    let types = (0..tokens.len()).map(|id| {
-        Entry::I32(match id {
-            0..=4 => 3,
-            5 => 4,
-            _ => 1,
+    let added = json["added_tokens"].as_array().unwrap();
+    let kind = |id: u64| {
+        let added = added.iter().find(|token| token["id"] == id);
+        Entry::I32(match added.map(|token| token["special"].as_bool().unwrap()) {
+            Some(true) => 3,
+            Some(false) => 4,
+            None => 1,
         })
-    });
-    let merges = json["model"]["merges"].as_array().unwrap().iter();
-    let merges = merges.map(|merge| text(merge.as_str().unwrap()));
+    };
+    let types = tokens.iter().map(|(_, id)| kind(*id));
+    // Old files have a text with a space, new ones a pair.
+    let merge = |merge: &Value| match (merge[0].as_str(), merge[1].as_str()) {
+        (Some(left), Some(right)) => Entry::String(format!("{left} {right}")),
+        _ => text(merge.as_str().unwrap()),
+    };
+    let merges = json["model"]["merges"].as_array().unwrap().iter().map(merge);
+    let id = |token: &str| Entry::U32(vocabulary[token].as_u64().unwrap() as u32);
     let key = |key: &str| format!("tokenizer.{key}");
     vec![
         (key("ggml.model"), text("gpt2")),
@@ -275,8 +304,9 @@ fn tokenizer_entries() -> Vec<(String, Entry)> {
         (key("ggml.tokens"), Entry::Array(tokens.iter().map(|(token, _)| text(token)).collect())),
         (key("ggml.token_type"), Entry::Array(types.collect())),
         (key("ggml.merges"), Entry::Array(merges.collect())),
-        (key("ggml.bos_token_id"), Entry::U32(0)),
-        (key("ggml.eos_token_id"), Entry::U32(2)),
+        (key("ggml.bos_token_id"), id("<s>")),
+        (key("ggml.eos_token_id"), id("</s>")),
+        (key("ggml.add_bos_token"), Entry::Bool(!json["post_processor"].is_null())),
         (key("chat_template"), text(CHATML)),
     ]
 }

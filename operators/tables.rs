@@ -294,6 +294,12 @@ impl Table {
     }
 }
 
+/// Whether a text asks for the most or least of something, or sets an amount as a bound, and a row of
+/// the table is not the answer as far as its columns tell. `place` counts from 1.
+pub fn contradicts(table: &Table, text: &str, place: u32) -> bool {
+    operations::contradicts(text, &table.columns, (place as usize).saturating_sub(1))
+}
+
 /// Whether a text certainly asks for rows that no table has, such as those under an amount.
 pub fn none_fits(tables: &Tables, text: &str) -> bool {
     let mut tables = tables.values();

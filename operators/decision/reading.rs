@@ -12,6 +12,7 @@ use super::told::untold;
 use super::{DecidedResponse, ResponseDecision, intent};
 use crate::flow::{ActionDecision, TurnInFlight};
 use crate::questions::questions;
+use crate::tables::{contradicts, subject};
 
 impl ResponseDecision {
     /// Returns the evidence that is read, `times` as much as for one question: the most relevant
@@ -124,6 +125,12 @@ impl ResponseDecision {
             let said = Some(self.texts(turn).which.clone());
             return DecidedResponse::of(ActionDecision { said, ..ActionDecision::to(Action::Ask) });
         }
+        // What compares rows in words that are not all known is answered by a row that fits.
+        let is_contradicted =
+            choice.as_ref().is_some_and(|it| self.is_contradicted(turn, it.place));
+        if !is_taught && answers && is_contradicted {
+            return self.unanswered(turn, reading, None);
+        }
         // A section that answers the utterance as a whole probably answers all of its questions.
         if let Some((verdict, is_whole)) = self.of_parts(turn, parts)
             && (is_whole || !answers)
@@ -186,6 +193,20 @@ impl ResponseDecision {
             return self.or_hand_over(turn, asks);
         }
         self.by_facts(turn).unwrap_or_else(|| self.decline(turn))
+    }
+
+    /// Whether a piece of evidence is a row that the turn does not name, and that is not what its
+    /// comparison asks for.
+    fn is_contradicted(&self, turn: &TurnInFlight, place: usize) -> bool {
+        let (evidence, query) = (&turn.evidence[place], turn.context.query());
+        let Some(row) = evidence.row.as_ref().filter(|row| row.cells.is_none()) else {
+            return false;
+        };
+        let spoken: BTreeSet<String> = terms(query).into_iter().collect();
+        let name = subject(&row.columns).map(|name| terms(&name.value)).unwrap_or_default();
+        let table = self.tables.get(&evidence.source);
+        !name.iter().any(|word| spoken.contains(word))
+            && table.is_some_and(|table| contradicts(table, query, row.place))
     }
 
     /// Answers with the cell that the reader finds in the row that the turn names.

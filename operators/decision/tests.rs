@@ -489,5 +489,6 @@ fn what_a_language_model_makes_up_is_not_said() {
 
 mod beside;
 mod chosen;
+mod compared;
 mod handed_over;
 mod told;

@@ -60,22 +60,32 @@ pub(super) fn none_fits(utterance: &str, table: &Columns) -> bool {
 }
 
 fn found(utterance: &str, table: &Columns) -> Option<(Vec<usize>, RowsAsked)> {
-    let (known, words) = if is_chinese(utterance) {
-        (&*CHINESE_WORDS, chinese_words(utterance, &table.chinese))
-    } else {
-        (&*KNOWN, words_and_amounts(utterance))
-    };
-    if words.is_empty() || words.len() > MOST_WORDS {
+    let mut asked = Asked::of(utterance, table);
+    if asked.words.is_empty() || asked.words.len() > MOST_WORDS {
         return None;
     }
-    let stems = words.iter().map(|word| stem(word)).collect();
-    let of_no_part = [&known.said, &known.which, &known.have, &known.verbs];
-    let is_said = |word| of_no_part.into_iter().any(|it| it.contains(word));
-    let explained = words.iter().map(is_said).collect();
-    let rows = (0..table.rows).collect();
-    let mut asked = Asked { table, known, words, stems, explained, rows, is_chosen: false };
     let (rows, operation, column) = asked.operation()?;
     Some((rows, RowsAsked { operation, column, rest: None }))
+}
+
+/// Whether an utterance compares rows, and a row is not the answer as far as the table can tell: another
+/// one has more or less, the amount is beyond the bound, or the table has no such column.
+pub(super) fn contradicts(utterance: &str, table: &Columns, row: usize) -> bool {
+    let mut asked = Asked::of(utterance, table);
+    if !bounds::compares(&asked.words, asked.known) {
+        return false;
+    }
+    asked.choose_kinds();
+    let extreme = asked.extreme().filter(|(degree, ..)| *degree == Degree::Superlative);
+    if let Some((_, is_most, columns)) = extreme {
+        let rows = asked.first_rows(is_most, columns[0]);
+        return rows.is_none_or(|rows| !rows.contains(&row));
+    }
+    let fits = asked.bound().and_then(|(is_less, amount, column)| {
+        let number = (*asked.numbers_of(column)?.get(row)?)?;
+        Some(if is_less { number <= amount } else { number >= amount })
+    });
+    fits != Some(true)
 }
 
 /// Whether a part of an utterance in English tells something that chooses no rows: it asks nothing and
@@ -120,9 +130,24 @@ pub(super) fn compared_in_chinese(
 
 type Operation = (Vec<usize>, RowOperation, Option<String>);
 
-impl Asked<'_> {
+impl<'t> Asked<'t> {
+    fn of(utterance: &str, table: &'t Columns) -> Self {
+        let (known, words) = if is_chinese(utterance) {
+            (&*CHINESE_WORDS, chinese_words(utterance, &table.chinese))
+        } else {
+            (&*KNOWN, words_and_amounts(utterance))
+        };
+        let stems = words.iter().map(|word| stem(word)).collect();
+        let of_no_part = [&known.said, &known.which, &known.have, &known.verbs];
+        let is_said = |word| of_no_part.into_iter().any(|it| it.contains(word));
+        let explained = words.iter().map(is_said).collect();
+        let rows = (0..table.rows).collect();
+        Self { table, known, words, stems, explained, rows, is_chosen: false }
+    }
+
     fn operation(&mut self) -> Option<Operation> {
-        let extreme = self.extreme();
+        let is_bound = bounds::beyond(&self.words, self.known).is_some();
+        let extreme = if is_bound { None } else { self.extreme() };
         let bound = if extreme.is_none() { self.bound() } else { None };
         self.choose_kinds();
         if let Some((degree, is_most, columns)) = extreme {

@@ -2,7 +2,41 @@
 //! "under 3 euros", "over 900 g".
 
 use super::super::columns::amount_and_unit;
+use super::super::words::Words;
 use super::Asked;
+
+/// Returns where a comparative with an amount is ("longer than 25 cm"), where the amount is, and
+/// whether it is an upper bound.
+pub(super) fn beyond(words: &[String], known: &Words) -> Option<(usize, usize, bool)> {
+    let at = words.windows(3).position(|part| {
+        known.extremes.contains_key(&part[0])
+            && part[1] == "than"
+            && amount_and_unit(&part[2]).is_some()
+    })?;
+    Some((at, at + 2, !known.extremes[&words[at]].is_most))
+}
+
+/// Whether words ask for the most or least of something, or set an amount as a bound.
+pub(super) fn compares(words: &[String], known: &Words) -> bool {
+    let is_most = |at: usize| {
+        let word = &words[at];
+        let is_superlative = word.ends_with("est") || word.starts_with('最');
+        let is_bare = at + 1 == words.len() || at > 0 && words[at - 1] == "the";
+        let is_of_column = known.amounts.contains_key(word);
+        is_superlative && (is_of_column || known.extremes.contains_key(word))
+            || is_bare && is_of_column
+    };
+    let is_bound = |at: usize| {
+        let is_unit = |at: usize| words.get(at).is_some_and(|it| known.units.contains_key(it));
+        let behind = words.get(at + 1 + usize::from(is_unit(at + 1)));
+        let is_behind = behind.is_some_and(|it| known.bounds_behind.contains_key(it));
+        let is_amount = |at: usize| words.get(at).is_some_and(|it| amount_and_unit(it).is_some());
+        let is_before =
+            |phrase: &[String]| words[at..].starts_with(phrase) && is_amount(at + phrase.len());
+        is_amount(at) && is_behind || known.bounds.iter().any(|(phrase, _)| is_before(phrase))
+    };
+    (0..words.len()).any(|at| is_most(at) || is_bound(at)) || beyond(words, known).is_some()
+}
 
 impl Asked<'_> {
     /// Returns the bound that the utterance sets: whether it is an upper one, the amount, and the
@@ -23,7 +57,9 @@ impl Asked<'_> {
                 known.bounds_behind.get(self.words.get(at + 1 + usize::from(is_unit(at + 1)))?)?;
             Some((at, at, *is_less))
         };
-        let (begin, at, is_less) = before.or_else(|| (0..self.words.len()).find_map(behind))?;
+        let (begin, at, is_less) = beyond(&self.words, known)
+            .or(before)
+            .or_else(|| (0..self.words.len()).find_map(behind))?;
         let of_amount = self.words.get(at)?;
         let (amount, unit) = amount_and_unit(of_amount)?;
         let sign: String = of_amount.chars().filter(|it| matches!(it, '€' | '$' | '£')).collect();
@@ -32,7 +68,10 @@ impl Asked<'_> {
         let unit = unit.or(behind.map(String::as_str));
         let of_unit = unit.and_then(|word| known.units.get(word));
         let price = || known.units.get("€").or_else(|| known.units.get("元"));
-        let columns = of_unit.or_else(|| known.units.get(&sign)).or_else(price)?;
+        let of_word = known.extremes.get(&self.words[begin]).map(|it| &it.columns);
+        let of_word = of_word.filter(|columns| self.numbers(columns).is_some());
+        let of_unit = of_word.or(of_unit).or_else(|| known.units.get(&sign));
+        let columns = of_unit.or_else(price)?;
         let (column, amount) = self.in_column(amount, unit.unwrap_or_default(), columns)?;
         self.explain(begin..=end);
         self.explain_column(column);

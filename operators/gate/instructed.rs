@@ -95,7 +95,9 @@ fn named_entities(text: &str) -> Vec<String> {
     for word in text.split_whitespace() {
         let name = word.trim_matches(|letter: char| !letter.is_alphanumeric());
         let is_number = name.chars().any(|letter| letter.is_ascii_digit());
-        let is_name = name.chars().next().is_some_and(char::is_uppercase) && !begins && name != "I";
+        let is_name = name.chars().next().is_some_and(char::is_uppercase)
+            && !begins
+            && name.split(['\'', '’']).next() != Some("I");
         match names.last_mut() {
             Some(last) if open && is_name => {
                 last.push(' ');
@@ -121,7 +123,7 @@ mod tests {
         GateReading {
             utterances: utterances.to_vec(),
             knowledge: vec!["Wifi is\nfree.", "two", "three", "four"],
-            response: Some("The Oslo Inn has it. Call 555, or ask Ana at the desk."),
+            response: Some("The Oslo Inn has it. Call 555, or ask Ana at the desk, as I'd do."),
         }
     }
 

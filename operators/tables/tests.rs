@@ -102,6 +102,7 @@ fn measured(name: &str, column: &str, values: [&str; 3]) -> Table {
 fn amounts_in_units_of_one_dimension_are_compared() {
     let weights = measured("name", "weight", ["800 g", "1.2 kg", "2 kg"]);
     let times = measured("name", "duration", ["90 min", "1 h", "2 hrs"]);
+    let lengths = measured("name", "length", ["24 cm", "0.2 m", "32 cm"]);
     let chinese = measured("名称", "重量", ["800克", "1.2公斤", "2千克"]);
     let volumes = measured("名称", "容量", ["350毫升", "1.5升", "500毫升"]);
     // In some, the unit is that of the name.
@@ -124,6 +125,8 @@ fn amounts_in_units_of_one_dimension_are_compared() {
         (&times, "which is the shortest?", &[1]),
         (&times, "which are under 90 minutes?", &[1, 0]),
         (&times, "which are over 1.5 h?", &[2, 0]),
+        (&lengths, "which are longer than 25 cm?", &[2]),
+        (&lengths, "which are longer than 5 hours?", &[]),
         (&chinese, "最重的是哪个", &[2]),
         (&chinese, "最轻的是哪个", &[0]),
         (&chinese, "1公斤以内的有哪些", &[0]),

@@ -2,6 +2,7 @@
 //! "under 3 euros", "over 900 g".
 
 use super::super::columns::amount_and_unit;
+use super::super::units;
 use super::super::words::Words;
 use super::Asked;
 
@@ -90,8 +91,10 @@ impl Asked<'_> {
         }
         let is_like = |at: &usize| columns[*at].unit.is_some_and(|it| it.is_like(unit));
         let alike = self.most_said((0..columns.len()).filter(is_like).collect());
+        // Five hours are no length, if the table says in which unit its lengths are.
+        let is_other = |at: &usize| columns[*at].unit.is_some() && units::unit(unit).is_some();
         match alike[..] {
-            [] => named.map(|it| (it, amount)),
+            [] => named.filter(|at| !is_other(at)).map(|at| (at, amount)),
             [only] => converted(only),
             _ => None,
         }

@@ -260,6 +260,14 @@ fn a_new_company_is_scored(dir: &Path) {
     assert_eq!(figures["by_kind"]["table"], json!([1, 0, 0]), "{figures}");
     assert_eq!(figures["right_by_kind"]["table"]["share"], 1.0, "{figures}");
     assert_eq!(figures["false_answers"]["share"], 0.0, "{figures}");
+
+    // Below the configured threshold the curve has what would be said there.
+    let curve = figures["curve"].as_array().expect("points");
+    let configured = curve.iter().find(|it| it["min_precision"] == 0.5).expect("a point");
+    assert_eq!(configured["false_answers"], 0.0, "{figures}");
+    assert!(curve[0]["false_answers"].as_f64().is_some_and(|it| it > 0.0), "{figures}");
+    let mut names = std::fs::read_dir(dir).expect("a folder").flatten().map(|it| it.file_name());
+    assert!(names.all(|it| !it.to_string_lossy().starts_with('.')), "a file is left");
 }
 
 /// What the program prints where it succeeds.

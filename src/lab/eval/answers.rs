@@ -67,7 +67,8 @@ pub struct AnswerFigures {
     pub by_kind: BTreeMap<GoldKind, [usize; 3]>,
     /// By kind: right ones among its turns.
     pub right_by_kind: BTreeMap<GoldKind, AnswerShare>,
-    /// The figures at values of `decision.min_precision` from 0 to 0.95.
+    /// The figures at values of `decision.min_precision` from 0 to 0.95, of the responses of [`figures`]'s
+    /// `anything`.
     pub curve: Vec<CurvePoint>,
 }
 
@@ -169,8 +170,10 @@ fn judge(response: &Response, turn: &GoldTurn) -> JudgedAnswer {
     }
 }
 
-/// Returns the figures of judged answers.
-pub fn figures(judged: &[JudgedAnswer]) -> AnswerFigures {
+/// Returns the figures of judged answers. The curve is that of `anything`: responses to the same turns with a
+/// `min_precision` of 0, which says what the reader would say of every turn. (Responses with a higher one do as
+/// well, but their curve is flat below it.)
+pub fn figures(judged: &[JudgedAnswer], anything: &[JudgedAnswer]) -> AnswerFigures {
     let conversations = Conversations::new(judged.iter().map(|it| &it.conversation));
     let share = |of: &dyn Fn(&JudgedAnswer) -> Option<bool>| {
         let part = |it: &JudgedAnswer| of(it).map(|is| Mean::from(f64::from(u8::from(is))));
@@ -199,7 +202,7 @@ pub fn figures(judged: &[JudgedAnswer]) -> AnswerFigures {
         asked_rightly: share(&|it| (it.action == Action::Ask).then_some(it.names_gold)),
         by_kind,
         right_by_kind,
-        curve: (0..20).map(|at| point(judged, f64::from(at) / 20.0)).collect(),
+        curve: (0..20).map(|at| point(anything, f64::from(at) / 20.0)).collect(),
     }
 }
 

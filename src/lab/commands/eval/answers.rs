@@ -7,11 +7,12 @@ use std::process::{Command, Stdio};
 use anyhow::Context;
 use minijinja::value::{Serde, Value};
 use minijinja::{Environment, context};
+use tempfile::NamedTempFile;
 use turnstream_console::{InputRefused, Usage, print_json};
 use turnstream_sources::gold::{AnswerVerdict, GoldKind};
 
 use crate::eval::answers::{
-    AnswerFigures, AnswerShare, JudgedAnswer, ScoringError, figures, judged,
+    AnswerFigures, AnswerShare, CurvePoint, JudgedAnswer, ScoringError, figures, judged,
 };
 
 pub(super) const EXAMPLES: &str = "\
@@ -31,7 +32,8 @@ const TURNSTREAM: &str = "turnstream";
 /// `eval answers`
 #[derive(Clone, Debug, clap::Args)]
 pub struct AnswersArgs {
-    /// Customers' turns, as `turnstream replay` reads them. They are replayed first; the responses enter history
+    /// Customers' turns, as `turnstream replay` reads them. They are replayed first, and once more for the curve; the
+    /// responses enter history
     #[arg(long, value_name = "FILE", required_unless_present = "data", conflicts_with = "data")]
     questions: Option<PathBuf>,
     /// The configuration that answers the questions; the defaults if not given
@@ -58,8 +60,16 @@ pub(super) fn execute(args: &AnswersArgs, out: &mut dyn Write) -> anyhow::Result
         replay(questions, args.config.as_deref(), &replayed)?;
     }
     let data = args.data.as_ref().unwrap_or(&replayed);
-    let judged = judged(data, &args.gold).map_err(refused)?;
-    let figures = figures(&judged);
+    let responses = judged(data, &args.gold).map_err(refused)?;
+    let anything = match &args.questions {
+        Some(questions) => {
+            let open = answering_anything(args.config.as_deref())?;
+            replay(questions, Some(open.path()), &replayed)?;
+            judged(&replayed, &args.gold).map_err(refused)?
+        }
+        None => responses.clone(),
+    };
+    let figures = figures(&responses, &anything);
     let named = [
         ("precision of answers", figures.precision),
         ("recall of answers", figures.recall),
@@ -71,7 +81,7 @@ pub(super) fn execute(args: &AnswersArgs, out: &mut dyn Write) -> anyhow::Result
     ];
     if let Some(path) = &args.report {
         let shares = named.map(|(name, share)| (name, shown(share)));
-        let page = page(&shares, kinds(&figures), &judged).context("the page cannot be made")?;
+        let page = page(&shares, &figures, &responses).context("the page cannot be made")?;
         std::fs::write(path, page)
             .with_context(|| format!("cannot write {}; check the folder", path.display()))?;
     }
@@ -85,6 +95,12 @@ pub(super) fn execute(args: &AnswersArgs, out: &mut dyn Write) -> anyhow::Result
     writeln!(out, "\n{:16} right wrong abstained  share of right ones", "kind")?;
     for (kind, right, wrong, abstained, share) in kinds(&figures) {
         writeln!(out, "{kind:16} {right:5} {wrong:5} {abstained:9}  {share}")?;
+    }
+    writeln!(out, "\nmin_precision  precision recall  false answers")?;
+    for point in figures.curve.iter().step_by(2) {
+        let CurvePoint { min_precision, precision, recall, false_answers } = *point;
+        let [precision, recall, false_answers] = [precision, recall, false_answers].map(rounded);
+        writeln!(out, "{min_precision:<13}  {precision:9} {recall:6}  {false_answers}")?;
     }
     Ok(())
 }
@@ -122,6 +138,29 @@ fn replay(questions: &Path, config: Option<&Path>, out: &Path) -> anyhow::Result
     Ok(())
 }
 
+/// Writes the configuration with a `min_precision` of 0, beside the given one since it may name files relative
+/// to its own folder.
+fn answering_anything(config: Option<&Path>) -> anyhow::Result<NamedTempFile> {
+    let text = config.map(std::fs::read_to_string).transpose()?.unwrap_or_default();
+    let mut keys: toml::Table = text.parse()?;
+    let decision = keys.entry("decision").or_insert_with(|| toml::Table::new().into());
+    if let Some(decision) = decision.as_table_mut() {
+        decision.insert("min_precision".to_owned(), 0.0.into());
+    }
+    let folder = config.and_then(Path::parent).filter(|it| !it.as_os_str().is_empty());
+    let folder = folder.unwrap_or(Path::new("."));
+    let unwritable = || {
+        format!("cannot write beside the configuration, in {}; check the folder", folder.display())
+    };
+    let mut open = tempfile::Builder::new()
+        .prefix(".eval-answers-")
+        .suffix(".toml")
+        .tempfile_in(folder)
+        .with_context(unwritable)?;
+    open.write_all(keys.to_string().as_bytes())?;
+    Ok(open)
+}
+
 fn refused(error: ScoringError) -> anyhow::Error {
     InputRefused::new(error.to_string(), "give the replay's output, and the company's gold file")
         .caused_by(error)
@@ -136,11 +175,15 @@ fn shown(AnswerShare { share, interval }: AnswerShare) -> String {
     )
 }
 
-/// Renders the page: the figures, also by kind, then the answers that are not right, wrong ones
-/// first.
+fn rounded(share: Option<f64>) -> String {
+    share.map_or_else(|| "–".to_owned(), |share| format!("{share:.3}"))
+}
+
+/// Renders the page: the shares, also by kind and over thresholds, then the answers that are not right,
+/// wrong ones first.
 fn page(
-    figures: &[(&'static str, String)],
-    kinds: Vec<OfKind>,
+    shares: &[(&'static str, String)],
+    figures: &AnswerFigures,
     judged: &[JudgedAnswer],
 ) -> Result<String, minijinja::Error> {
     use AnswerVerdict::{Abstained, Right, Wrong};
@@ -148,11 +191,15 @@ fn page(
     let shown: Vec<Value> =
         of(Wrong).chain(of(Abstained)).map(|it| Value::from(Serde(it))).collect();
     let right = of(Right).count();
+    let points = figures.curve.iter().map(|it| {
+        (it.min_precision, rounded(it.precision), rounded(it.recall), rounded(it.false_answers))
+    });
+    let (kinds, curve): (_, Vec<_>) = (kinds(figures), points.collect());
     let mut pages = Environment::new();
     pages.add_template("answers.html", TEMPLATE)?;
     pages
         .get_template("answers.html")?
-        .render(context! { figures => figures.to_vec(), kinds, shown, right })
+        .render(context! { shares => shares.to_vec(), kinds, curve, shown, right })
 }
 
 #[cfg(test)]

@@ -40,7 +40,8 @@ fn figures_count_what_they_say() {
         response("g", "decline", "hi"),
         response("elsewhere", "answer", "hi"),
     ]);
-    let figures = figures(&judged.expect("judged"));
+    let judged = judged.expect("judged");
+    let figures = figures(&judged, &judged);
     assert_eq!(
         (figures.n, figures.precision.share, figures.recall.share),
         (7, Some(1.0 / 3.0), Some(0.5))
@@ -69,7 +70,8 @@ fn figures_count_what_they_say() {
 fn questions_back_are_no_answers() {
     let judged =
         judged_of(&[response("a", "ask", "Do you mean this?"), response("b", "answer", "£49")]);
-    let figures = figures(&judged.expect("judged"));
+    let judged = judged.expect("judged");
+    let figures = figures(&judged, &judged);
     assert_eq!(figures.asked_rightly.share, Some(0.0));
     assert_eq!((figures.precision.share, figures.recall.share), (Some(1.0), Some(0.5)));
 }

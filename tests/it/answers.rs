@@ -249,7 +249,8 @@ fn a_new_company_is_scored(dir: &Path) {
     let [questions, gold, config] =
         ["questions.jsonl", "gold.jsonl", "turnstream.toml"].map(|name| dir.join(name));
     let asked = ["eval", "answers", "--questions", text(&questions), "--gold", text(&gold)];
-    let scored = turnstream(&[&asked[..], &["--config", text(&config), "--json"]].concat());
+    let scored =
+        turnstream(&[&asked[..], &["--config", text(&config), "--curve", "--json"]].concat());
     let scored = { scored }.output().expect("it starts");
     assert!(scored.status.success(), "{}", String::from_utf8_lossy(&scored.stderr));
     let figures = String::from_utf8(scored.stdout).expect("UTF-8");
@@ -261,11 +262,11 @@ fn a_new_company_is_scored(dir: &Path) {
     assert_eq!(figures["right_by_kind"]["table"]["share"], 1.0, "{figures}");
     assert_eq!(figures["false_answers"]["share"], 0.0, "{figures}");
 
-    // Below the configured threshold the curve has what would be said there.
     let curve = figures["curve"].as_array().expect("points");
     let configured = curve.iter().find(|it| it["min_precision"] == 0.5).expect("a point");
-    assert_eq!(configured["false_answers"], 0.0, "{figures}");
-    assert!(curve[0]["false_answers"].as_f64().is_some_and(|it| it > 0.0), "{figures}");
+    assert_eq!(configured["recall"], figures["recall"], "{figures}");
+    let strict = curve.last().expect("a point");
+    assert!(strict["recall"]["share"].as_f64() < figures["recall"]["share"].as_f64(), "{figures}");
     let mut names = std::fs::read_dir(dir).expect("a folder").flatten().map(|it| it.file_name());
     assert!(names.all(|it| !it.to_string_lossy().starts_with('.')), "a file is left");
 }

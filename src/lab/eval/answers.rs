@@ -67,8 +67,8 @@ pub struct AnswerFigures {
     pub by_kind: BTreeMap<GoldKind, [usize; 3]>,
     /// By kind: right ones among its turns.
     pub right_by_kind: BTreeMap<GoldKind, AnswerShare>,
-    /// The figures at values of `decision.min_precision` from 0 to 0.95, of the responses of [`figures`]'s
-    /// `anything`.
+    /// The figures at other values of `decision.min_precision`, each by a replay of its own, if there were any.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
     pub curve: Vec<CurvePoint>,
 }
 
@@ -78,11 +78,19 @@ pub struct CurvePoint {
     /// `decision.min_precision`.
     pub min_precision: f64,
     /// Right ones among answers.
-    pub precision: Option<f64>,
+    pub precision: AnswerShare,
     /// Right answers among turns that have one.
-    pub recall: Option<f64>,
+    pub recall: AnswerShare,
     /// Answers among turns that have none.
-    pub false_answers: Option<f64>,
+    pub false_answers: AnswerShare,
+}
+
+impl CurvePoint {
+    /// Takes the figures of a replay with this `decision.min_precision`.
+    pub fn new(min_precision: f64, figures: &AnswerFigures) -> Self {
+        let AnswerFigures { precision, recall, false_answers, .. } = *figures;
+        Self { min_precision, precision, recall, false_answers }
+    }
 }
 
 /// Why answers cannot be scored.
@@ -170,10 +178,8 @@ fn judge(response: &Response, turn: &GoldTurn) -> JudgedAnswer {
     }
 }
 
-/// Returns the figures of judged answers. The curve is that of `anything`: responses to the same turns with a
-/// `min_precision` of 0, which says what the reader would say of every turn. (Responses with a higher one do as
-/// well, but their curve is flat below it.)
-pub fn figures(judged: &[JudgedAnswer], anything: &[JudgedAnswer]) -> AnswerFigures {
+/// Returns the figures of judged answers, without a curve.
+pub fn figures(judged: &[JudgedAnswer]) -> AnswerFigures {
     let conversations = Conversations::new(judged.iter().map(|it| &it.conversation));
     let share = |of: &dyn Fn(&JudgedAnswer) -> Option<bool>| {
         let part = |it: &JudgedAnswer| of(it).map(|is| Mean::from(f64::from(u8::from(is))));
@@ -202,25 +208,7 @@ pub fn figures(judged: &[JudgedAnswer], anything: &[JudgedAnswer]) -> AnswerFigu
         asked_rightly: share(&|it| (it.action == Action::Ask).then_some(it.names_gold)),
         by_kind,
         right_by_kind,
-        curve: (0..20).map(|at| point(anything, f64::from(at) / 20.0)).collect(),
-    }
-}
-
-fn point(judged: &[JudgedAnswer], min_precision: f64) -> CurvePoint {
-    let said = |it: &&JudgedAnswer| {
-        it.action == Action::Answer && it.precision.is_none_or(|of| of >= min_precision)
-    };
-    let count = |is: &dyn Fn(&&JudgedAnswer) -> bool| judged.iter().filter(is).count() as f64;
-    let share = |part: f64, of: f64| (of > 0.0).then(|| part / of);
-    let right = count(&|it| said(it) && it.verdict == AnswerVerdict::Right);
-    CurvePoint {
-        min_precision,
-        precision: share(right, count(&said)),
-        recall: share(right, count(&|it| it.kind.is_answerable())),
-        false_answers: share(
-            count(&|it| said(it) && it.kind.has_no_answer()),
-            count(&|it| it.kind.has_no_answer()),
-        ),
+        curve: Vec::new(),
     }
 }
 

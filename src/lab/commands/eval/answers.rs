@@ -12,7 +12,8 @@ use turnstream_console::{InputRefused, Usage, print_json};
 use turnstream_sources::gold::{AnswerVerdict, GoldKind};
 
 use crate::eval::answers::{
-    AnswerFigures, AnswerShare, CurvePoint, JudgedAnswer, ScoringError, figures, judged,
+    AnswerFigures, AnswerShare, CurvePoint, JudgedAnswer, ScoringError, figures as figures_of,
+    judged,
 };
 
 pub(super) const EXAMPLES: &str = "\
@@ -22,6 +23,7 @@ docs/decision.md says what the figures are.
 
 Examples:
   turnstream eval answers --questions questions.jsonl --config company.toml --gold gold.jsonl
+  turnstream eval answers --questions q.jsonl --config company.toml --gold gold.jsonl --curve
   turnstream eval answers --data responses.jsonl --gold gold.jsonl --report answers.html";
 
 const TEMPLATE: &str = include_str!("answers.html");
@@ -32,8 +34,7 @@ const TURNSTREAM: &str = "turnstream";
 /// `eval answers`
 #[derive(Clone, Debug, clap::Args)]
 pub struct AnswersArgs {
-    /// Customers' turns, as `turnstream replay` reads them. They are replayed first, and once more for the curve; the
-    /// responses enter history
+    /// Customers' turns, as `turnstream replay` reads them. They are replayed first; the responses enter history
     #[arg(long, value_name = "FILE", required_unless_present = "data", conflicts_with = "data")]
     questions: Option<PathBuf>,
     /// The configuration that answers the questions; the defaults if not given
@@ -45,6 +46,9 @@ pub struct AnswersArgs {
     /// The gold file, with the expected answer of each turn
     #[arg(long, value_name = "FILE")]
     gold: PathBuf,
+    /// Replay the questions with a decision.min_precision of 0.1 to 0.9 too, and show the figures at each
+    #[arg(long, requires = "questions")]
+    curve: bool,
     /// Write a page with the figures and every wrong answer beside what was retrieved
     #[arg(long, value_name = "HTML")]
     report: Option<PathBuf>,
@@ -61,15 +65,16 @@ pub(super) fn execute(args: &AnswersArgs, out: &mut dyn Write) -> anyhow::Result
     }
     let data = args.data.as_ref().unwrap_or(&replayed);
     let responses = judged(data, &args.gold).map_err(refused)?;
-    let anything = match &args.questions {
-        Some(questions) => {
-            let open = answering_anything(args.config.as_deref())?;
-            replay(questions, Some(open.path()), &replayed)?;
-            judged(&replayed, &args.gold).map_err(refused)?
+    let mut figures = figures_of(&responses);
+    if let Some(questions) = args.questions.as_ref().filter(|_| args.curve) {
+        for tenths in 1..=9 {
+            let min_precision = f64::from(tenths) / 10.0;
+            let config = with_min_precision(args.config.as_deref(), min_precision)?;
+            replay(questions, Some(config.path()), &replayed)?;
+            let responses = judged(&replayed, &args.gold).map_err(refused)?;
+            figures.curve.push(CurvePoint::new(min_precision, &figures_of(&responses)));
         }
-        None => responses.clone(),
-    };
-    let figures = figures(&responses, &anything);
+    }
     let named = [
         ("precision of answers", figures.precision),
         ("recall of answers", figures.recall),
@@ -96,11 +101,14 @@ pub(super) fn execute(args: &AnswersArgs, out: &mut dyn Write) -> anyhow::Result
     for (kind, right, wrong, abstained, share) in kinds(&figures) {
         writeln!(out, "{kind:16} {right:5} {wrong:5} {abstained:9}  {share}")?;
     }
-    writeln!(out, "\nmin_precision  precision recall  false answers")?;
-    for point in figures.curve.iter().step_by(2) {
-        let CurvePoint { min_precision, precision, recall, false_answers } = *point;
-        let [precision, recall, false_answers] = [precision, recall, false_answers].map(rounded);
-        writeln!(out, "{min_precision:<13}  {precision:9} {recall:6}  {false_answers}")?;
+    if !figures.curve.is_empty() {
+        writeln!(
+            out,
+            "\nmin_precision  precision             recall                false answers"
+        )?;
+    }
+    for (min_precision, [precision, recall, false_answers]) in points(&figures) {
+        writeln!(out, "{min_precision:<13}  {precision:20}  {recall:20}  {false_answers}")?;
     }
     Ok(())
 }
@@ -138,14 +146,14 @@ fn replay(questions: &Path, config: Option<&Path>, out: &Path) -> anyhow::Result
     Ok(())
 }
 
-/// Writes the configuration with a `min_precision` of 0, beside the given one since it may name files relative
-/// to its own folder.
-fn answering_anything(config: Option<&Path>) -> anyhow::Result<NamedTempFile> {
+/// Writes the configuration with another `min_precision`, beside the given one since it may name files relative to
+/// its own folder.
+fn with_min_precision(config: Option<&Path>, min_precision: f64) -> anyhow::Result<NamedTempFile> {
     let text = config.map(std::fs::read_to_string).transpose()?.unwrap_or_default();
     let mut keys: toml::Table = text.parse()?;
     let decision = keys.entry("decision").or_insert_with(|| toml::Table::new().into());
     if let Some(decision) = decision.as_table_mut() {
-        decision.insert("min_precision".to_owned(), 0.0.into());
+        decision.insert("min_precision".to_owned(), min_precision.into());
     }
     let folder = config.and_then(Path::parent).filter(|it| !it.as_os_str().is_empty());
     let folder = folder.unwrap_or(Path::new("."));
@@ -175,8 +183,10 @@ fn shown(AnswerShare { share, interval }: AnswerShare) -> String {
     )
 }
 
-fn rounded(share: Option<f64>) -> String {
-    share.map_or_else(|| "–".to_owned(), |share| format!("{share:.3}"))
+/// The points of the curve, as they are shown.
+fn points(figures: &AnswerFigures) -> impl Iterator<Item = (f64, [String; 3])> {
+    let of = |it: &CurvePoint| [it.precision, it.recall, it.false_answers].map(shown);
+    figures.curve.iter().map(move |it| (it.min_precision, of(it)))
 }
 
 /// Renders the page: the shares, also by kind and over thresholds, then the answers that are not right,
@@ -191,10 +201,7 @@ fn page(
     let shown: Vec<Value> =
         of(Wrong).chain(of(Abstained)).map(|it| Value::from(Serde(it))).collect();
     let right = of(Right).count();
-    let points = figures.curve.iter().map(|it| {
-        (it.min_precision, rounded(it.precision), rounded(it.recall), rounded(it.false_answers))
-    });
-    let (kinds, curve): (_, Vec<_>) = (kinds(figures), points.collect());
+    let (kinds, curve): (_, Vec<_>) = (kinds(figures), points(figures).collect());
     let mut pages = Environment::new();
     pages.add_template("answers.html", TEMPLATE)?;
     pages
@@ -232,6 +239,7 @@ mod tests {
             config: None,
             data: Some(data),
             gold,
+            curve: false,
             report: Some(report.clone()),
             json: false,
         };

@@ -28,6 +28,7 @@ mod words;
 
 pub(crate) use cells::named_among;
 pub use said::{called, said, said_of_all};
+pub(crate) use units::measures_otherwise;
 pub(crate) use words::numerals;
 
 /// The names of a column that says what a row is about.

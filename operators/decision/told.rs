@@ -1,5 +1,5 @@
-//! Finds what the response before a turn has said already: saying it again does not answer a further
-//! question.
+//! Finds what does not answer, however it scores: what the response before a turn has said already, and cells
+//! that measure something else than what is asked for.
 
 use std::collections::BTreeSet;
 
@@ -10,22 +10,23 @@ use turnstream_ports::model::reader::{Question, Reading};
 use turnstream_schemas::Evidence;
 
 use super::choice::section;
-use crate::tables::subject;
+use crate::tables::{measures_otherwise, subject};
 
-/// The score of a sentence or cell that is not said again.
+/// The score of a sentence or cell that is not said: again, or for an amount in another unit.
 pub(super) const TOLD: f32 = f32::NEG_INFINITY;
 
 /// What asks for the same once more.
 const AGAIN: [&str; 6] = ["repeat", "pardon", "再说", "重复", "没听清", "没看懂"];
 
 /// Returns a reading in which the sentences and cells that the response before the question has said
-/// have the score [`TOLD`], unless the question comes back to them.
+/// have the score [`TOLD`], unless the question comes back to them, and cells that measure something else than
+/// the unit that it asks for have it too.
 pub(super) fn untold(
     read: &[(usize, &Evidence)],
     reading: &Reading,
     question: &Question,
 ) -> Reading {
-    let mut untold = reading.clone();
+    let mut untold = in_units(read, reading.clone(), &question.utterance);
     let Some(before) = question.system_before.as_deref() else { return untold };
     let asked = named(&question.utterance);
     let asked_before = question.user_before.as_deref().map(named).unwrap_or_default();
@@ -58,6 +59,18 @@ pub(super) fn untold(
         }
     }
     untold
+}
+
+fn in_units(read: &[(usize, &Evidence)], mut reading: Reading, utterance: &str) -> Reading {
+    for ((_, evidence), scores) in read.iter().zip(&mut reading.scores) {
+        let cells = evidence.row.iter().flat_map(|row| &row.columns);
+        for (score, cell) in scores.iter_mut().zip(cells) {
+            if measures_otherwise(cell, utterance) {
+                *score = TOLD;
+            }
+        }
+    }
+    reading
 }
 
 /// Returns what a text names, as it is compared with another: words, and Chinese characters by twos.

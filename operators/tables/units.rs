@@ -6,9 +6,12 @@
 
 use std::cmp::Reverse;
 
-use turnstream_ports::script::has_han;
+use turnstream_ports::script::{has_han, is_han};
+use turnstream_schemas::Column;
 
+use super::columns::amount_and_unit;
 use super::said::UNITS as UNITS_OF_NAMES;
+use super::words;
 
 /// What a unit measures.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -18,9 +21,10 @@ enum Dimension {
     Volume,
     Time,
     Data,
+    Power,
 }
 
-use Dimension::{Data, Length, Mass, Time, Volume};
+use Dimension::{Data, Length, Mass, Power, Time, Volume};
 
 /// A unit that can be converted.
 #[derive(Debug, PartialEq)]
@@ -33,7 +37,7 @@ pub(super) struct Unit {
 }
 
 /// The units. A "g" is a gram, and a gigabyte only where a column of data is asked for (5g流量).
-static UNITS: [Unit; 14] = [
+static UNITS: [Unit; 16] = [
     Unit { words: &["g", "gram", "grams", "克"], dimension: Mass, factor: 1.0 },
     Unit { words: &["斤"], dimension: Mass, factor: 500.0 },
     Unit { words: &["kg", "kilo", "kilos", "公斤", "千克"], dimension: Mass, factor: 1e3 },
@@ -60,6 +64,8 @@ static UNITS: [Unit; 14] = [
     Unit { words: &["mb"], dimension: Data, factor: 1.0 },
     Unit { words: &["gb", "g"], dimension: Data, factor: 1e3 },
     Unit { words: &["tb"], dimension: Data, factor: 1e6 },
+    Unit { words: &["w", "watt", "watts", "瓦"], dimension: Power, factor: 1.0 },
+    Unit { words: &["kw", "千瓦"], dimension: Power, factor: 1e3 },
 ];
 
 /// Words of a name behind which a unit is what an amount is for: a price per kg is no weight.
@@ -92,6 +98,31 @@ impl Unit {
 /// Returns the unit that a word in lower case says.
 pub(super) fn unit(word: &str) -> Option<&'static Unit> {
     UNITS.iter().find(|it| it.words.contains(&word))
+}
+
+/// Whether an utterance asks for an amount in a unit that measures something else than a column does, by its
+/// name or its value: "how many litres does it hold?" asks for no weight.
+pub(crate) fn measures_otherwise(column: &Column, utterance: &str) -> bool {
+    let Some(word) = asked_for(&utterance.to_lowercase()) else { return false };
+    let names: Vec<String> = words(&column.name).split(' ').map(str::to_lowercase).collect();
+    let value = column.value.to_lowercase();
+    let of_value = || unit(amount_and_unit(&value.replace(' ', ""))?.1?);
+    let own = of_name(&names).or_else(of_value);
+    own.is_some_and(|own| own.amount_of(1.0, word).is_none())
+}
+
+/// Returns the unit behind "how many", 多少 or 几, as [`UNITS`] spell it.
+fn asked_for(utterance: &str) -> Option<&'static str> {
+    let begins = |behind: &str, word: &str| {
+        let next = behind.strip_prefix(word).map(|it| it.chars().next());
+        let is_cut = |next: Option<char>| next.is_some_and(|it| it.is_alphabetic() && !is_han(it));
+        next.is_some_and(|next| !is_cut(next))
+    };
+    ["how many ", "多少", "几"].iter().find_map(|asking| {
+        let (_, behind) = utterance.split_once(asking)?;
+        let spelled = UNITS.iter().flat_map(|it| it.words).copied();
+        spelled.filter(|word| begins(behind, word)).max_by_key(|word| word.len())
+    })
 }
 
 /// Returns the unit that most of some amounts have, the first of them on a tie. `None` if one has
@@ -139,6 +170,26 @@ mod tests {
             (1.0, "eur", "g", None),
         ] {
             assert_eq!(of(amount, word, into), expected, "{amount} {word} in {into}");
+        }
+    }
+
+    #[test]
+    fn a_question_for_a_unit_asks_for_no_other_amount() {
+        let is_other = |utterance: &str, name: &str, value: &str| {
+            measures_otherwise(&Column { name: name.into(), value: value.into() }, utterance)
+        };
+        for (utterance, name, value, expected) in [
+            ("石瓢壶装多少毫升", "净重 克", "310", true),
+            ("石瓢壶装多少毫升", "容量", "0.3升", false),
+            ("多少瓦的", "净重 克", "2100", true),
+            ("How many litres does it hold?", "weight", "1.2 kg", true),
+            ("How many litres does it hold?", "colour", "grey", false),
+            ("How many grams is it?", "weight kg", "1.2", false),
+            ("how many g do I get?", "data gb", "5", false),
+            ("how many metal ones are there?", "weight kg", "1.2", false),
+            ("几位师傅", "时长 分钟", "90", false),
+        ] {
+            assert_eq!(is_other(utterance, name, value), expected, "{utterance} {name}");
         }
     }
 

@@ -69,6 +69,24 @@ fn a_cell_that_was_just_said_is_left_out() {
 }
 
 #[test]
+fn a_cell_that_measures_something_else_than_was_asked_for_is_not_said() {
+    let desk = || {
+        let row = table_row(&[("name", "Desk"), ("weight", "20 kg"), ("volume litres", "90")]);
+        Evidence { document: None, row: Some(row), ..document("goods", "Desk", "", 0.5) }
+    };
+    let said = |utterance: &str, volume: f32| {
+        let given = reading(&[&[-5.0, 4.0, volume]], 0.8);
+        let turn = decided(&[utterance], vec![desk()], given);
+        (of(&turn).0, of(&turn).2.to_owned())
+    };
+    let weight = (Action::Answer, "For Desk: weight is 20 kg.".to_owned());
+    assert_eq!(said("u: how many grams is the desk?", -5.0), weight);
+    assert_ne!(said("u: how many watts is the desk?", -5.0).0, Action::Answer);
+    let volume = "For Desk: volume is 90 litres.".to_owned();
+    assert_eq!(said("u: how many litres is the desk?", 2.0), (Action::Answer, volume));
+}
+
+#[test]
 fn rows_that_fit_equally_well_are_asked_about_though_one_was_just_said() {
     let rows = || vec![row("Adult ticket", "£9"), row("Child ticket", "£5")];
     let lines =

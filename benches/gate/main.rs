@@ -52,8 +52,9 @@ fn main() {
             for batch in [1, 16] {
                 let rate = rate(threads, |at| {
                     let from = at * batch % tokens.len();
-                    let some: Vec<&TurnTokens> = tokens[from..from + batch].iter().collect();
-                    gate.probabilities(&some).expect("probabilities").len()
+                    let some = tokens.iter().zip(turns.iter().map(LabelledTurn::last));
+                    let some: Vec<_> = some.skip(from).take(batch).collect();
+                    gate.needs(&some).expect("scores").len()
                 });
                 let share = 100.0 * rate / (limit * threads as f64);
                 println!(

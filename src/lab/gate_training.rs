@@ -1,5 +1,6 @@
-//! Trains a gate: batches of turns of similar length, gradients on several threads, AdamW, and the
-//! weights of the pass with the best result on the development split.
+//! Trains a gate. The regressions of its definitions ([`regressions`]) come first; then the encoder:
+//! batches of turns of similar length, gradients on several threads, AdamW, and the weights of the
+//! pass with which both together are best on the development split.
 //!
 //! All random draws come from the seed: the same data, options and number of threads give the same
 //! weights. A stopped training resumes after its last complete pass, and ends with the same result
@@ -13,10 +14,9 @@ use serde::{Deserialize, Serialize};
 use turnstream_formats::Need;
 use turnstream_models::gate::card::{Card, Definition};
 use turnstream_models::gate::network::{Dropout, Initial, Network};
-use turnstream_models::gate::reading::{
-    CutTurn, MARKS, Noise, Reader, TokenKind, TurnTokens, assemble, spellings,
-};
-use turnstream_models::gate::{GateError, softmax, table_of};
+use turnstream_models::gate::ngrams::NgramRegression;
+use turnstream_models::gate::reading::{CutTurn, MARKS, Noise, Reader, TurnTokens, assemble};
+use turnstream_models::gate::{GateError, regression_parameters, table_of};
 use turnstream_models::static_table::StaticTable;
 
 use crate::gate_reading::cut;
@@ -25,12 +25,16 @@ use crate::labelled::LabelledTurn;
 mod batches;
 mod figures;
 mod optimiser;
+mod regressions;
 mod state;
+mod vocabulary;
 
 use batches::Batches;
 pub use figures::{best_threshold, figures};
 use optimiser::{AdamW, Gradients};
+pub use regressions::regressions;
 pub use state::{State, StateError};
+pub use vocabulary::vocabulary;
 
 /// The hyperparameters. The shipped gate's are in its card, and not all of them are the defaults.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -104,39 +108,10 @@ pub struct Progress {
     pub development: Option<f64>,
 }
 
-/// Selects the tokens of a training split that get a row of their own: those that occur at least
-/// `least` times, and of these at most the `most` most frequent.
-///
-/// # Errors
-/// The tokenizer fails on a text.
-pub fn vocabulary(
-    kind: TokenKind,
-    lessons: &[Lesson],
-    (least, most): (u32, usize),
-) -> Result<turnstream_models::gate::reading::Vocabulary, GateError> {
-    let table = table_of(kind)?;
-    let mut counts = BTreeMap::<String, u32>::new();
-    for turn in lessons.iter().flat_map(|lesson| &lesson.train) {
-        let texts = turn.knowledge.iter().map(String::as_str).chain(turn.reply.as_deref());
-        for text in texts.chain([turn.last()]) {
-            let spelt = spellings(kind, table.as_deref(), text);
-            for token in spelt.map_err(|error| GateError::Write(error.to_string()))? {
-                *counts.entry(token).or_default() += 1;
-            }
-        }
-    }
-    let mut counted: Vec<(String, u32)> =
-        counts.into_iter().filter(|(_, count)| *count >= least).collect();
-    // The sort is stable, so ties keep the order of their spelling.
-    counted.sort_by_key(|(_, count)| std::cmp::Reverse(*count));
-    counted.truncate(most);
-    let tokens = counted.into_iter().map(|(token, _)| token).collect();
-    Ok(turnstream_models::gate::reading::Vocabulary { kind, tokens })
-}
-
 /// A training that runs pass by pass.
 pub struct Trainer {
     card: Card,
+    regressions: Vec<NgramRegression>,
     options: TrainOptions,
     table: Option<Arc<StaticTable>>,
     lessons: Vec<TokenisedSet>,
@@ -154,22 +129,32 @@ struct ClassExample {
     turn: CutTurn,
     definition: usize,
     class: usize,
+    /// The regression's logit; of development turns, if the definition has a regression.
+    regression: Option<f64>,
 }
 
 impl Trainer {
-    /// Starts a training from a card, with one lesson per definition in the card's order.
+    /// Starts a training from a card, with one lesson per definition in the card's order, and one
+    /// regression, or none at all if the encoder decides alone.
     ///
     /// # Errors
     /// A text cannot be tokenised, or a turn has a class that its definition lacks.
-    pub fn new(card: Card, options: TrainOptions, lessons: &[Lesson]) -> Result<Self, GateError> {
+    pub fn new(
+        card: Card,
+        options: TrainOptions,
+        lessons: &[Lesson],
+        regressions: Vec<NgramRegression>,
+    ) -> Result<Self, GateError> {
         let table = table_of(card.vocabulary.kind)?;
         let reader = Reader::new(&card.vocabulary, table.clone());
         let mut cuts = Vec::new();
         for (at, lesson) in lessons.iter().enumerate() {
-            cuts.push(TokenisedSet {
-                train: examples(&card, &reader, at, &lesson.train)?,
-                development: examples(&card, &reader, at, &lesson.development)?,
-            });
+            let train = examples(&card, &reader, at, &lesson.train)?;
+            let mut development = examples(&card, &reader, at, &lesson.development)?;
+            for (example, turn) in development.iter_mut().zip(&lesson.development) {
+                example.regression = regressions.get(at).map(|it| it.logit(turn.last()));
+            }
+            cuts.push(TokenisedSet { train, development });
         }
         let mut random = fastrand::Rng::with_seed(options.seed);
         let begun = card.parameters(table.as_deref()).into_iter().map(|(name, shape, initial)| {
@@ -190,7 +175,7 @@ impl Trainer {
             (name, shape, numbers)
         });
         let state = State::begin(begun);
-        Ok(Self { card, options, table, lessons: cuts, state })
+        Ok(Self { card, regressions, options, table, lessons: cuts, state })
     }
 
     /// Continues from the state of a training with the same card and options.
@@ -387,8 +372,9 @@ impl Trainer {
             let rows = logits.to_vec2::<f32>()?;
             let scored = rows.iter().zip(examples).map(|(row, example)| {
                 let definition = &self.card.definitions[example.definition];
-                let own = softmax(&row[self.columns(example.definition)]);
-                (definition.score(&own), definition.classes[example.class] != Need::None)
+                let classes = &row[self.columns(example.definition)];
+                let need = definition.need(classes, example.regression);
+                (need, definition.classes[example.class] != Need::None)
             });
             Ok(scored.collect())
         };
@@ -439,6 +425,11 @@ impl Trainer {
             let tensor = Tensor::from_slice(numbers, shape.as_slice(), &Device::Cpu)?;
             parameters.insert(name.clone(), tensor);
         }
+        for (definition, regression) in card.definitions.iter().zip(&self.regressions) {
+            let (ngrams, named) = regression_parameters(&definition.name, regression)?;
+            card.ngrams.push(ngrams);
+            parameters.extend(named);
+        }
         Ok((card, parameters))
     }
 }
@@ -485,7 +476,7 @@ fn examples(
         let mut turn =
             cut(reader, &near, card.shape.variant).map_err(|error| failed(error.to_string()))?;
         turn.depth = depth;
-        Ok(ClassExample { turn, definition, class })
+        Ok(ClassExample { turn, definition, class, regression: None })
     };
     turns.iter().map(example).collect()
 }

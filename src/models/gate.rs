@@ -1,7 +1,10 @@
-//! The learned gate: RAGate's attention encoder (METHODS section 1). `turnstream train gate` trains
-//! it, and it runs in the stream behind [`LearnedGate`].
+//! The learned gate: RAGate's attention encoder (METHODS section 1), and beside it, unless the gate
+//! has the paper's form, a regression over the n-grams of the current utterance for each definition of
+//! need ([`ngrams`]). Each is right where the other errs, the regression above all in domains that
+//! training lacks, so the mean of their logits decides. `turnstream train gate` trains both, and they
+//! run in the stream behind [`LearnedGate`].
 //!
-//! A gate is one file with weights, vocabulary and [`Card`]. [`network`] defines the encoder once,
+//! A gate is one file with weights, vocabularies and [`Card`]. [`network`] defines the encoder once,
 //! for training and inference, on the arithmetic of `ops`; [`reading`] converts a turn to tokens.
 //! The program contains one gate, for English.
 
@@ -16,18 +19,20 @@ use turnstream_ports::model::gate::{GateFailure, GateReading, GateScores, Learne
 pub mod card;
 pub mod instructed;
 pub mod network;
+pub mod ngrams;
 mod ops;
 pub mod reading;
 
 use card::{Card, Definition};
 use network::Network;
+use ngrams::{NgramRegression, Ngrams, Vectoriser};
 use reading::{CutTurn, Reader, TokenKind, TurnTokens, assemble};
 use turnstream_ports::model::encoder::Encoder;
 
 use super::static_table::{StaticTable, TableError};
 
-/// Version of the layout.
-pub const FORMAT_VERSION: u32 = 1;
+/// Version of the layout. The first had no regressions, and is read as well.
+pub const FORMAT_VERSION: u32 = 2;
 
 /// The card's key in the file's metadata.
 const CARD: &str = "turnstream";
@@ -64,6 +69,8 @@ pub struct Gate {
     card: Card,
     reader: Reader,
     network: Network,
+    /// By definition; empty if the encoder decides alone.
+    regressions: Vec<NgramRegression>,
 }
 
 impl std::fmt::Debug for Gate {
@@ -152,8 +159,25 @@ impl Gate {
                 return Err(not_a_gate("the gate", what));
             }
         }
+        let of_definition = |(definition, ngrams): (&Definition, &Ngrams)| {
+            let [idf, weights, bias] = regression_names(&definition.name).map(|name| {
+                let tensor = parameters.get(&name).ok_or_else(|| format!("it has no `{name}`"))?;
+                tensor.to_vec1::<f32>().map_err(|error| format!("its `{name}`: {error}"))
+            });
+            let (idf, weights, bias) = (idf?, weights?, bias?);
+            match (idf.len(), weights.len(), &*bias) {
+                (columns, others, [bias]) if columns == others && columns == ngrams.len() => {
+                    Ok(NgramRegression::new(Vectoriser::new(ngrams, &idf), weights, *bias))
+                }
+                _ => Err(format!("its regression of `{}` is incomplete", definition.name)),
+            }
+        };
+        let regressions = card.definitions.iter().zip(&card.ngrams).map(of_definition);
+        let regressions = regressions.collect::<Result<_, String>>();
+        let regressions = regressions.map_err(|what| not_a_gate("the gate", what))?;
         let reader = Reader::new(&card.vocabulary, table.clone());
-        Ok(Self { network: Network::new(card.shape.clone(), parameters, table), reader, card })
+        let network = Network::new(card.shape.clone(), parameters, table);
+        Ok(Self { network, reader, regressions, card })
     }
 
     /// Serialises the gate: safetensors of half precision, compressed with zstd. The same
@@ -183,23 +207,25 @@ impl Gate {
         &self.card
     }
 
-    /// Computes the class probabilities of turns: for each turn and each definition, in the card's
-    /// order.
+    /// Computes the need for knowledge, 0 to 1: for each turn, given with its current utterance, and
+    /// each definition, in the card's order.
     ///
     /// # Errors
     /// The arithmetic fails.
-    pub fn probabilities(&self, turns: &[&TurnTokens]) -> candle_core::Result<Vec<Vec<Vec<f32>>>> {
-        let logits = self.network.forward(turns, None)?.to_vec2::<f32>()?;
-        let of_turn = |row: Vec<f32>| {
+    pub fn needs(&self, turns: &[(&TurnTokens, &str)]) -> candle_core::Result<Vec<Vec<f64>>> {
+        let tokens: Vec<&TurnTokens> = turns.iter().map(|(tokens, _)| *tokens).collect();
+        let logits = self.network.forward(&tokens, None)?.to_vec2::<f32>()?;
+        let of_turn = |(row, (_, utterance)): (Vec<f32>, &(&TurnTokens, &str))| {
             let mut from = 0;
-            let of_definition = |definition: &Definition| {
-                let own = &row[from..from + definition.classes.len()];
-                from += own.len();
-                softmax(own)
+            let of_definition = |(at, definition): (usize, &Definition)| {
+                let own = from..from + definition.classes.len();
+                from = own.end;
+                let regression = self.regressions.get(at);
+                definition.need(&row[own], regression.map(|it| it.logit(utterance)))
             };
-            self.card.definitions.iter().map(of_definition).collect()
+            self.card.definitions.iter().enumerate().map(of_definition).collect()
         };
-        Ok(logits.into_iter().map(of_turn).collect())
+        Ok(logits.into_iter().zip(turns).map(of_turn).collect())
     }
 
     /// The parameters by name.
@@ -213,12 +239,25 @@ impl Gate {
     }
 }
 
-/// Converts logits to probabilities with sum 1.
-pub fn softmax(logits: &[f32]) -> Vec<f32> {
-    let highest = logits.iter().copied().fold(f32::NEG_INFINITY, f32::max);
-    let raised: Vec<f32> = logits.iter().map(|logit| (logit - highest).exp()).collect();
-    let total: f32 = raised.iter().sum();
-    raised.into_iter().map(|x| x / total).collect()
+/// Returns the parameters of a definition's regression: idf and weights by column, and the bias.
+fn regression_names(definition: &str) -> [String; 3] {
+    ["idf", "weights", "bias"].map(|part| format!("ngrams.{definition}.{part}"))
+}
+
+/// Returns the n-grams of a definition's regression, and its parameters by name.
+///
+/// # Errors
+/// The parameters cannot be made into tensors.
+pub fn regression_parameters(
+    definition: &str,
+    regression: &NgramRegression,
+) -> candle_core::Result<(Ngrams, Vec<(String, Tensor)>)> {
+    let (vectoriser, weights, bias) = regression.parts();
+    let (ngrams, idf) = vectoriser.ngrams();
+    let parts = [idf, weights.to_vec(), vec![bias]];
+    let named = regression_names(definition).into_iter().zip(parts);
+    let tensor = |(name, numbers)| Ok((name, Tensor::new::<Vec<f32>>(numbers, &Device::Cpu)?));
+    Ok((ngrams, named.map(tensor).collect::<candle_core::Result<_>>()?))
 }
 
 impl LearnedGate for Gate {
@@ -249,15 +288,12 @@ impl LearnedGate for Gate {
             depth: turn.utterances.len(),
         };
         let tokens = assemble(&cut, &self.card.shape, None);
-        let probabilities = self.probabilities(&[&tokens]);
-        let probabilities = probabilities.map_err(|error| GateFailure(error.to_string()))?.pop();
-        let scores = self.card.definitions.iter().zip(probabilities.unwrap_or_default());
-        Ok(scores
-            .map(|(definition, classes)| {
-                let score = definition.on_scale(definition.score(&classes));
-                (definition.name.clone(), score)
-            })
-            .collect())
+        let utterance = turn.utterances.last().map_or("", |(_, text)| text);
+        let needs = self.needs(&[(&tokens, utterance)]);
+        let needs = needs.map_err(|error| GateFailure(error.to_string()))?.pop();
+        let scores = self.card.definitions.iter().zip(needs.unwrap_or_default());
+        let scaled = scores.map(|(it, need)| (it.name.clone(), it.on_scale(need)));
+        Ok(scaled.collect())
     }
 }
 

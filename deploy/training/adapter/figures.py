@@ -11,26 +11,24 @@ def falling(told: Told) -> Told:
 
 
 def best_threshold(told: Told) -> float:
-    """Returns the threshold within 0..1 that is nearest to one half and has an F1 within one standard error of the
-    best (the rule of one standard error, Breiman et al. 1984). One half if no example is positive."""
+    """Returns the threshold within 0..1 that, of those whose F1 is within one standard error of the best (the rule of
+    one standard error, Breiman et al. 1984), takes the middle number of examples. One half if no example is positive."""
     told = falling(told)
     positives = sum(is_positive for _, is_positive in told)
-    # The F1 of each threshold between two different scores, with both scores.
-    spans, right = [], 0
+    # Thresholds between two different scores: how many examples each takes, its F1, and its place.
+    thresholds, right = [], 0
     for at, (score, is_positive) in enumerate(told):
         right += is_positive
         below = told[at + 1][0] if at + 1 < len(told) else 0.0
         if below < score:
-            spans.append((below, score, 2.0 * right / (at + 1 + positives)))
-    best = max((f1 for _, _, f1 in spans), default=0.0)
+            thresholds.append((at + 1, 2.0 * right / (at + 1 + positives), (below + score) / 2))
+    best = max((f1 for _, f1, _ in thresholds), default=0.0)
     error = (best * (1.0 - best) / max(positives, 1)) ** 0.5
-    # A span around one half has the distance 0; any other span counts by its middle.
-    good = [
-        0.5 if below < 0.5 <= score else (below + score) / 2
-        for below, score, f1 in spans
-        if f1 >= best - error and best > 0.0
-    ]
-    nearest = min(good, key=lambda threshold: abs(threshold - 0.5), default=0.5)
+    good = [it for it in thresholds if it[1] >= best - error and best > 0.0]
+    if not good:
+        return 0.5
+    middle = (good[0][0] + good[-1][0]) // 2
+    _, _, nearest = min(good, key=lambda it: abs(it[0] - middle))
     return min(max(nearest, 0.001), 0.999)
 
 

@@ -2,6 +2,7 @@
 
 use turnstream_models::gate::card::{Split, Training};
 use turnstream_models::gate::network::{NetworkShape, Variant};
+use turnstream_models::gate::reading::TokenKind;
 use turnstream_models::gate::{FORMAT_VERSION, Gate};
 use turnstream_schemas::Speaker;
 
@@ -54,6 +55,7 @@ fn trainer(epochs: u32, threads: usize) -> (Trainer, Vec<Lesson>) {
         shape,
         vocabulary: vocabulary(TokenKind::Words, &lessons, (2, 100)).unwrap(),
         table: None,
+        ngrams: Vec::new(),
         definitions: vec![Definition {
             name: "dstc11".to_owned(),
             classes: vec![Need::None, Need::Unstructured],
@@ -74,7 +76,8 @@ fn trainer(epochs: u32, threads: usize) -> (Trainer, Vec<Lesson>) {
         threads,
         ..TrainOptions::default()
     };
-    (Trainer::new(card, options, &lessons).unwrap(), lessons)
+    let regressions = regressions(&lessons, &|| {}).unwrap();
+    (Trainer::new(card, options, &lessons, regressions).unwrap(), lessons)
 }
 
 fn quietly(_: Progress) {}
@@ -103,14 +106,21 @@ fn what_can_be_learned_is_learned_and_survives_being_written() {
     std::fs::write(&path, &bytes).unwrap();
     let read = Gate::open(&path).unwrap();
     assert_eq!(read.card(), &card);
+    let alone = Card { ngrams: Vec::new(), ..card.clone() };
+    let alone = Gate::new(alone, parameters.clone()).unwrap();
+    let regressions = regressions(&lessons, &|| {}).unwrap();
     let whole = Gate::new(card, parameters).unwrap();
     for turn in &lessons[0].development {
         let score = |gate: &Gate| {
             let tokens = tokens_of(gate, turn).unwrap();
-            gate.probabilities(&[&tokens]).unwrap()[0][0][1]
+            gate.needs(&[(&tokens, turn.last())]).unwrap()[0][0]
         };
         // Only half precision is lost.
         assert!((score(&read) - score(&whole)).abs() < 5e-3);
+        // The mean of the regression and of an encoder that decides alone is the need.
+        let log_odds = |need: f64| (need / (1.0 - need)).ln();
+        let mean = f64::midpoint(log_odds(score(&alone)), regressions[0].logit(turn.last()));
+        assert!((log_odds(score(&whole)) - mean).abs() < 1e-6);
     }
 }
 

@@ -7,6 +7,7 @@ use turnstream_ports::model::encoder::Encoder;
 
 use super::FORMAT_VERSION;
 use super::network::{Initial, NetworkShape, parameters};
+use super::ngrams::Ngrams;
 use super::reading::{MARKS, Vocabulary};
 use crate::static_table::StaticTable;
 
@@ -28,6 +29,10 @@ pub struct Card {
     /// One definition of need per data set. Their classes are the columns of the output, in this
     /// order.
     pub definitions: Vec<Definition>,
+    /// The n-grams of each definition's regression, in the same order; empty if the encoder decides
+    /// alone.
+    #[serde(default)]
+    pub ngrams: Vec<Ngrams>,
     /// How the gate was trained.
     pub training: Training,
 }
@@ -39,9 +44,9 @@ pub struct Definition {
     pub name: String,
     /// The classes of its turns.
     pub classes: Vec<Need>,
-    /// A turn needs knowledge if the probability of the classes other than [`Need::None`] reaches
-    /// this threshold, 0 to 1. Of the thresholds whose F1 on the development split is within one
-    /// standard error of the best, it is the one nearest to one half.
+    /// A turn needs knowledge if the need reaches this threshold, 0 to 1: of those whose F1 on the
+    /// development split is within one standard error of the best, the one that takes the middle
+    /// number of turns.
     pub threshold: f64,
     /// The threshold chosen by the F1 of [`Need::None`]: below it, no knowledge is needed. It finds
     /// [`Need::None`] if that class is rare.
@@ -98,10 +103,18 @@ pub struct Training {
 }
 
 impl Definition {
-    /// The probability that a turn needs knowledge, from its class probabilities.
-    pub fn score(&self, classes: &[f32]) -> f64 {
-        let none = self.classes.iter().position(|need| *need == Need::None);
-        none.map_or(1.0, |none| 1.0 - f64::from(classes[none]))
+    /// The probability that a turn needs knowledge, from the logits of this definition's classes and
+    /// from that of its regression, if it has one: the logistic function of the mean of both.
+    pub fn need(&self, classes: &[f32], regression: Option<f64>) -> f64 {
+        let (mut none, mut needed) = (0.0, 0.0);
+        let highest = classes.iter().copied().fold(f32::NEG_INFINITY, f32::max);
+        for (need, logit) in self.classes.iter().zip(classes) {
+            let share = f64::from(logit - highest).exp();
+            *if *need == Need::None { &mut none } else { &mut needed } += share;
+        }
+        let encoder = (needed.max(f64::MIN_POSITIVE) / none.max(f64::MIN_POSITIVE)).ln();
+        let logit = regression.map_or(encoder, |regression| f64::midpoint(encoder, regression));
+        1.0 / (1.0 + (-logit).exp())
     }
 
     /// Maps a probability to a scale on which this definition's threshold is one half: piecewise
@@ -138,7 +151,7 @@ impl Card {
     /// Checks the card of a file for consistency.
     pub(super) fn check(&self) -> Result<(), String> {
         let shape = &self.shape;
-        if self.format != FORMAT_VERSION {
+        if !(1..=FORMAT_VERSION).contains(&self.format) {
             return Err(format!("its format is {}", self.format));
         }
         if shape.heads == 0 || !shape.width.is_multiple_of(shape.heads) || shape.max_tokens == 0 {
@@ -146,6 +159,9 @@ impl Card {
         }
         if self.definitions.is_empty() {
             return Err("it has no definitions".to_owned());
+        }
+        if !self.ngrams.is_empty() && self.ngrams.len() != self.definitions.len() {
+            return Err("some of its definitions have n-grams and others none".to_owned());
         }
         for definition in &self.definitions {
             let threshold = definition.threshold;

@@ -40,7 +40,26 @@ fn a_definition_s_own_threshold_is_one_half_on_the_common_scale() {
     near(0.9, 0.75);
     near(1.0, 1.0);
     assert_eq!(definition.classes, [Need::None, Need::Unstructured]);
-    assert!((definition.score(&[0.25, 0.75]) - 0.75).abs() < 1e-6);
+}
+
+#[test]
+fn the_mean_of_encoder_and_regression_decides() {
+    let shipped = Gate::shipped().unwrap();
+    let definition = |classes: &[Need]| Definition {
+        classes: classes.to_vec(),
+        ..shipped.card().definitions[0].clone()
+    };
+    let near = |found: f64, expected: f64| assert!((found - expected).abs() < 1e-9, "{found}");
+    let two = definition(&[Need::None, Need::Unstructured]);
+    near(two.need(&[1.0, 3.0], None), 1.0 / (1.0 + (-2.0_f64).exp()));
+    near(two.need(&[1.0, 3.0], Some(0.0)), 1.0 / (1.0 + (-1.0_f64).exp()));
+    near(two.need(&[1.0, 3.0], Some(-2.0)), 0.5);
+    near(two.need(&[1.0, 3.0], Some(6.0)), 1.0 / (1.0 + (-4.0_f64).exp()));
+    // Two classes of equal logits that need knowledge are twice as likely as one.
+    let three = definition(&[Need::None, Need::Structured, Need::Unstructured]);
+    near(three.need(&[0.0, 0.0, 0.0], Some(2.0_f64.ln())), 2.0 / 3.0);
+    // However sure one of them is, the need stays a number.
+    assert!((0.0..1e-9).contains(&two.need(&[900.0, -900.0], None)));
 }
 
 #[test]
@@ -58,4 +77,18 @@ fn what_is_no_gate_is_refused_with_the_reason() {
     fewer.remove("segments");
     let bytes = Gate::to_bytes(shipped.card(), &fewer).unwrap();
     assert!(refused(&bytes).contains("segments"));
+    let none = Card { format: 0, ..shipped.card().clone() };
+    assert!(refused(&Gate::to_bytes(&none, parameters).unwrap()).contains("format is 0"));
+    let mut fewer = parameters.clone();
+    fewer.remove("ngrams.sgd.idf");
+    let bytes = Gate::to_bytes(shipped.card(), &fewer).unwrap();
+    assert!(refused(&bytes).contains("it has no `ngrams.sgd.idf`"));
+    let mut other = shipped.card().clone();
+    other.ngrams.pop();
+    let bytes = Gate::to_bytes(&other, parameters).unwrap();
+    assert!(refused(&bytes).contains("some of its definitions have n-grams"));
+    let mut other = shipped.card().clone();
+    other.ngrams[1].words.pop();
+    let bytes = Gate::to_bytes(&other, parameters).unwrap();
+    assert!(refused(&bytes).contains("its regression of `sgd` is incomplete"));
 }

@@ -33,7 +33,7 @@ use turnstream_ports::script::simplified_text;
 
 use super::LanguageFiles;
 use super::calibration::{Cosines, ReaderCalibration};
-use crate::bert::kernels::{dot, gelu};
+use crate::bert::kernels::{dot, gelu, softmax};
 use crate::bert::network::{Batch, BertNetwork, UpperLayers, Weights};
 use crate::bert::quantised::QuantisedMatrix;
 use crate::folder::BertShape;
@@ -316,9 +316,9 @@ impl ReaderNetwork {
         let mut found: Vec<f32> =
             hidden.iter().map(|layer| apply(layer, &utterance.told_by)).collect();
         gelu(&mut found, &[0.0; INTENTS_HIDDEN]);
-        let logits: Vec<f32> = logits.iter().map(|layer| apply(layer, &found)).collect();
         let mut intents = [0.0; Intent::ALL.len()];
-        intents.iter_mut().zip(crate::gate::softmax(&logits)).for_each(|(to, it)| *to = it);
+        intents.iter_mut().zip(logits).for_each(|(to, layer)| *to = apply(layer, &found));
+        softmax(&mut intents);
         let ReadRequest { question, sections } = request;
         let precision = self.calibration.precision(question, sections, &cosines, &scores);
         Ok(Reading { scores, intents, precision })

@@ -215,6 +215,7 @@ fn of_kbp(args: &CurvesArgs) -> anyhow::Result<Curves> {
 /// Trains the gate that is measured: a regression, at the threshold of its best F1 of NULL.
 fn trained_gate(train: &Path) -> anyhow::Result<TfIdf> {
     let turns = labelled::read(Format::Kbp, train).map_err(|error| gate_refused(error.into()))?;
-    let trained = tfidf::train(&turns, &[Positive::Null], train, &|| ()).map_err(gate_refused)?;
+    let trained = tfidf::train(&turns, &[Positive::Null], tfidf::LEAST_TEXTS, train, &|| ())
+        .map_err(gate_refused)?;
     Ok(trained.gate(Positive::Null))
 }

@@ -261,7 +261,8 @@ fn gates(args: &EvalGateArgs, config: &Config, classes: &[Positive]) -> anyhow::
         let progress = Progress::start("fits");
         let turns = labelled::read(args.format, train).map_err(|error| refused(error.into()))?;
         let trained =
-            tfidf::train(&turns, classes, train, &|| progress.advance()).map_err(refused)?;
+            tfidf::train(&turns, classes, tfidf::LEAST_TEXTS, train, &|| progress.advance())
+                .map_err(refused)?;
         progress.finish();
         let gate = |class: &Positive| Box::new(trained.gate(*class)) as Box<dyn ScoresTurns>;
         let gates = classes.iter().map(gate).collect();

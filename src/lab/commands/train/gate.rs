@@ -1,4 +1,5 @@
-//! `turnstream train gate`: trains RAGate's attention encoder on labelled turns.
+//! `turnstream train gate`: trains RAGate's attention encoder, and the regressions beside it, on
+//! labelled turns.
 
 use std::collections::BTreeSet;
 use std::io::{IsTerminal, Write};
@@ -19,7 +20,9 @@ use turnstream_ports::model::encoder::Encoder;
 
 use super::{Exit, InputRefused, Usage, print_json};
 use crate::eval::retrieval::dstc;
-use crate::gate_training::{Lesson, Progress, State, TrainOptions, Trainer, vocabulary};
+use crate::gate_training::{
+    Lesson, Progress, State, TrainOptions, Trainer, regressions, vocabulary,
+};
 use crate::labelled::{self, LabelledTurn};
 
 mod command;
@@ -40,14 +43,15 @@ const TELL: Duration = Duration::from_secs(10);
 /// One in this many conversations is held out.
 const HELD_OUT: usize = 10;
 
-/// A shape of the encoder.
+/// A shape of the gate.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 enum Preset {
-    /// Two layers, 64 wide, with the current utterance pooled by itself: the shipped shape.
+    /// Two layers, 64 wide, with the current utterance pooled by itself, and a regression over the
+    /// n-grams of the current utterance beside the encoder: the shipped shape.
     #[default]
     Small,
     /// The paper's best for the variant: 64 wide, 4 heads, 5 layers (contx), 2 (both with
-    /// knowledge) or 4 (with response), one mean over all tokens.
+    /// knowledge) or 4 (with response), one mean over all tokens, no regression.
     Paper,
 }
 
@@ -70,7 +74,7 @@ pub struct TrainGateArgs {
     /// File to write: a gate in the safetensors format, zstd-compressed
     #[arg(long, value_name = "FILE")]
     out: PathBuf,
-    /// The shape of the encoder
+    /// The shape of the gate
     #[arg(long, value_enum, default_value_t)]
     preset: Preset,
     /// The kind of token
@@ -169,6 +173,7 @@ pub(super) fn execute(args: &TrainGateArgs, out: &mut dyn Write) -> anyhow::Resu
         vocabulary,
         table: table.as_ref().map(|table| table.fingerprint()),
         definitions,
+        ngrams: Vec::new(),
         training: Training {
             command: args.command(),
             licences: args.licence.clone(),
@@ -178,7 +183,16 @@ pub(super) fn execute(args: &TrainGateArgs, out: &mut dyn Write) -> anyhow::Resu
         },
     };
     let begun_with = serde_json::to_string(&(&card, &options))?;
-    let mut trainer = Trainer::new(card, options, &lessons)?;
+    let regressions = match args.preset {
+        Preset::Small => {
+            let fits = turnstream_console::progress::Progress::start("fits");
+            let regressions = regressions(&lessons, &|| fits.advance())?;
+            fits.finish();
+            regressions
+        }
+        Preset::Paper => Vec::new(),
+    };
+    let mut trainer = Trainer::new(card, options, &lessons, regressions)?;
     drop(lessons);
     let state = beside(&args.out);
     if args.resume {

@@ -47,16 +47,13 @@ impl Learned {
         (!named.is_empty()).then(|| Self { gate, by: By::Others(named) })
     }
 
-    /// Returns how likely a turn needs knowledge, from its class probabilities by definition.
-    fn need(&self, classes: &[Vec<f32>]) -> f64 {
+    /// Returns how likely a turn needs knowledge, from its need by definition.
+    fn need(&self, needs: &[f64]) -> f64 {
         let definitions = &self.gate.card().definitions;
         match &self.by {
-            By::Own(at, _) => definitions[*at].score(&classes[*at]),
+            By::Own(at, _) => needs[*at],
             By::Others(named) => {
-                let scaled = |at: &usize| {
-                    let definition = &definitions[*at];
-                    definition.on_scale(definition.score(&classes[*at]))
-                };
+                let scaled = |at: &usize| definitions[*at].on_scale(needs[*at]);
                 named.iter().map(scaled).fold(0.0, f64::max)
             }
         }
@@ -123,9 +120,9 @@ impl ScoresTurns for Learned {
             let tokens: Result<Vec<_>, _> =
                 batch.iter().map(|turn| tokens_of(&self.gate, turn)).collect();
             let tokens = tokens.map_err(|error| self.failed(error))?;
-            let classes = self.gate.probabilities(&tokens.iter().collect::<Vec<_>>());
-            for classes in classes.map_err(|error| self.failed(error))? {
-                scores.push(self.need(&classes));
+            let turns: Vec<_> = tokens.iter().zip(batch.iter().map(LabelledTurn::last)).collect();
+            for needs in self.gate.needs(&turns).map_err(|error| self.failed(error))? {
+                scores.push(self.need(&needs));
                 progress();
             }
         }

@@ -89,7 +89,7 @@ pub fn sections(
     let training = labelled::read(format, &splits.train)?;
     let needed = training.iter().filter(|turn| !Positive::Null.is_positive(turn.need)).count();
     let rate = needed as f64 / training.len() as f64;
-    let baseline = tfidf::train(&training, classes, &splits.train, progress)?;
+    let baseline = tfidf::train(&training, classes, tfidf::LEAST_TEXTS, &splits.train, progress)?;
     drop(training);
     step(&format!("{format}: gates score {}", splits.development.display()));
     let turns = labelled::read(format, &splits.development)?;

@@ -7,6 +7,7 @@ use serde::Deserialize;
 use turnstream_formats::Need;
 use turnstream_models::ModelError;
 use turnstream_models::gate::instructed::{CARD, InstructedCard, InstructedGate};
+use turnstream_models::gate::ngrams::Vectoriser;
 use turnstream_ports::model::gate::GateInputs;
 use turnstream_schemas::Speaker;
 
@@ -15,7 +16,6 @@ use super::gates::{Constant, Random};
 use super::instructed::Instructed;
 use super::intervals::differences;
 use super::table::{GateRow, Section, markdown};
-use super::tfidf::features::Vectoriser;
 use super::tfidf::logistic::Logistic;
 use super::*;
 use crate::labelled::Said;
@@ -161,7 +161,7 @@ fn the_area_under_the_curve_is_the_auc() {
 fn the_baseline_is_that_of_scikit_learn() {
     let Fixture { texts, asks, baseline, .. } = fixture();
     let (learned, scored) = texts.split_at(120);
-    let vectoriser = Vectoriser::fit(learned.iter().map(String::as_str));
+    let vectoriser = Vectoriser::fit(learned.iter().map(String::as_str), tfidf::LEAST_TEXTS);
     let rows = vectoriser.rows(learned.iter().map(String::as_str));
     assert_eq!(rows.width(), baseline.columns[0] + baseline.columns[1]);
     let mut row = rows.row(0).1.to_vec();
@@ -211,7 +211,8 @@ fn the_baseline_chooses_on_the_parts_held_out() {
     let turns = turns();
     let (learned, scored_turns) = turns.split_at(120);
     let classes = [Positive::Null, Positive::Persona];
-    let trained = tfidf::train(learned, &classes, Path::new("train"), &|| {}).unwrap();
+    let trained =
+        tfidf::train(learned, &classes, tfidf::LEAST_TEXTS, Path::new("train"), &|| {}).unwrap();
     assert!(tfidf::STRENGTHS.contains(&trained.strength));
     for class in classes {
         let gate = trained.gate(class);
@@ -222,7 +223,9 @@ fn the_baseline_chooses_on_the_parts_held_out() {
     }
     let alike: Vec<LabelledTurn> =
         learned.iter().map(|turn| LabelledTurn { need: Need::None, ..turn.clone() }).collect();
-    let refused = tfidf::train(&alike, &classes, Path::new("train"), &|| {}).err().unwrap();
+    let refused = tfidf::train(&alike, &classes, tfidf::LEAST_TEXTS, Path::new("train"), &|| {})
+        .err()
+        .unwrap();
     assert!(refused.to_string().starts_with("train has turns of one class alone"), "{refused}");
 }
 

@@ -1,5 +1,5 @@
 //! Trains the baseline for learned gates: logistic regression over TF-IDF of the last utterance
-//! alone ([`features`], [`logistic`]), on the training split of the data set that it is scored on.
+//! alone, by [`logistic`], on the training split of the data set that it is scored on.
 //!
 //! Cross-validation on the training split chooses the penalty and the threshold: three times, the
 //! model is trained on two thirds of the conversations and scores the rest. The strength with the
@@ -10,35 +10,30 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 
-pub mod features;
 pub mod logistic;
 
-use features::{Sparse, Vectoriser};
 use logistic::Logistic;
+use turnstream_models::gate::ngrams::{NgramRegression, Sparse, Vectoriser};
 
 use super::{GateError, ScoresTurns, best_threshold, conversations, figures};
 use crate::labelled::{LabelledTurn, Positive};
 
 /// Inverse strengths of the penalty to try, the strongest penalty first.
 pub const STRENGTHS: [f64; 6] = [0.03, 0.1, 0.3, 1.0, 3.0, 10.0];
+/// The fewest training texts that contain an n-gram of the baseline.
+pub const LEAST_TEXTS: u32 = 2;
 const PARTS: usize = 3;
-
-/// The trained model.
-struct FittedModel {
-    vectoriser: Vectoriser,
-    model: Logistic,
-}
 
 /// The baseline with the threshold of one class.
 #[derive(Clone)]
 pub struct TfIdf {
-    learned: Arc<FittedModel>,
+    learned: Arc<NgramRegression>,
     threshold: f64,
 }
 
 /// A training, which can return a gate with the threshold of each class.
 pub struct TrainedRegression {
-    learned: Arc<FittedModel>,
+    learned: Arc<NgramRegression>,
     /// The chosen inverse strength of the penalty.
     pub strength: f64,
     /// By class: the threshold of the best F1 on the held-out parts.
@@ -51,15 +46,22 @@ impl TrainedRegression {
         let threshold = self.thresholds.get(&positive).copied().unwrap_or(0.5);
         TfIdf { learned: Arc::clone(&self.learned), threshold }
     }
+
+    /// Returns the regression.
+    pub fn regression(&self) -> NgramRegression {
+        (*self.learned).clone()
+    }
 }
 
-/// Trains the baseline on labelled turns. Errors name `path`; `progress` is called after every fit.
+/// Trains the baseline on labelled turns, over the n-grams of at least `least_texts` of them. Errors
+/// name `path`; `progress` is called after every fit.
 ///
 /// # Errors
 /// [`GateError::OneClass`] if all turns have the same class.
 pub fn train(
     turns: &[LabelledTurn],
     positives: &[Positive],
+    least_texts: u32,
     path: &Path,
     progress: &dyn Fn(),
 ) -> Result<TrainedRegression, GateError> {
@@ -67,7 +69,7 @@ pub fn train(
     if need.iter().all(|yes| *yes) || !need.contains(&true) {
         return Err(GateError::OneClass { path: path.to_owned() });
     }
-    let vectoriser = Vectoriser::fit(turns.iter().map(LabelledTurn::last));
+    let vectoriser = Vectoriser::fit(turns.iter().map(LabelledTurn::last), least_texts);
     let rows = vectoriser.rows(turns.iter().map(LabelledTurn::last));
     let (strength, held_out) = choose(turns, &rows, &need, progress);
     let all: Vec<usize> = (0..rows.len()).collect();
@@ -77,11 +79,7 @@ pub fn train(
         .iter()
         .filter_map(|class| Some((*class, best_threshold(turns, &held_out, *class)?)))
         .collect();
-    Ok(TrainedRegression {
-        learned: Arc::new(FittedModel { vectoriser, model }),
-        strength,
-        thresholds,
-    })
+    Ok(TrainedRegression { learned: Arc::new(model.regression(vectoriser)), strength, thresholds })
 }
 
 /// Chooses the strength with the best AUC on the held-out parts, and returns their scores.
@@ -126,8 +124,7 @@ impl ScoresTurns for TfIdf {
     }
 
     fn scores(&self, turns: &[LabelledTurn], _: &dyn Fn()) -> Result<Vec<f64>, GateError> {
-        let rows = self.learned.vectoriser.rows(turns.iter().map(LabelledTurn::last));
-        let all: Vec<usize> = (0..rows.len()).collect();
-        Ok(self.learned.model.likely(&rows, &all))
+        let logit = |turn: &LabelledTurn| self.learned.logit(turn.last());
+        Ok(turns.iter().map(|turn| 1.0 / (1.0 + (-logit(turn)).exp())).collect())
     }
 }

@@ -3,10 +3,11 @@
 //! cross-validation over the conversations of the training split chooses the penalty and the class
 //! weights with the best mean F1. The classifier is not saved.
 
+use turnstream_models::gate::ngrams::{Sparse, Vectoriser};
+
 use super::{Planned, PlannedTurn};
-use crate::eval::gate::tfidf::STRENGTHS;
-use crate::eval::gate::tfidf::features::{Sparse, Vectoriser};
 use crate::eval::gate::tfidf::logistic::Logistic;
+use crate::eval::gate::tfidf::{LEAST_TEXTS, STRENGTHS};
 
 const PARTS: usize = 3;
 /// Candidate weights of NULL and of PERSONA; the weight of both together is 1.
@@ -28,7 +29,7 @@ type Likely = Vec<[f64; 3]>;
 impl Classifier {
     /// Trains on a split; `progress` is called after every fit.
     pub fn train(cases: &[PlannedTurn], mut progress: impl FnMut()) -> Self {
-        let vectoriser = Vectoriser::fit(cases.iter().map(PlannedTurn::last));
+        let vectoriser = Vectoriser::fit(cases.iter().map(PlannedTurn::last), LEAST_TEXTS);
         let rows = vectoriser.rows(cases.iter().map(PlannedTurn::last));
         let mut best = (f64::NEG_INFINITY, STRENGTHS[0], [1.0; 3]);
         for (strength, likely) in held_out(cases, &rows, &mut progress) {

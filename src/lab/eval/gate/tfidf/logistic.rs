@@ -7,7 +7,7 @@
 
 use std::collections::VecDeque;
 
-use super::features::Sparse;
+use turnstream_models::gate::ngrams::{NgramRegression, Sparse, Vectoriser};
 
 /// Pairs of steps and gradient changes that L-BFGS keeps.
 const MEMORY: usize = 10;
@@ -34,6 +34,13 @@ impl Logistic {
     /// Returns the probabilities that the rows in `asked` are positive.
     pub fn likely(&self, rows: &Sparse, asked: &[usize]) -> Vec<f64> {
         asked.iter().map(|at| 1.0 / (1.0 + (-self.margin(rows, *at)).exp())).collect()
+    }
+
+    /// Returns the model over a vectoriser's columns, in single precision.
+    pub fn regression(&self, vectoriser: Vectoriser) -> NgramRegression {
+        let mut weights: Vec<f32> = self.weights.iter().map(|weight| *weight as f32).collect();
+        let bias = weights.pop().unwrap_or(0.0);
+        NgramRegression::new(vectoriser, weights, bias)
     }
 
     fn margin(&self, rows: &Sparse, at: usize) -> f64 {

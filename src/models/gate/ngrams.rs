@@ -1,17 +1,16 @@
-//! Converts a text to TF-IDF features of its word 1–2-grams and character 2–5-grams.
+//! Converts a text to TF-IDF features of its word 1–2-grams and character 2–5-grams, and scores it by
+//! a regression over them ([`NgramRegression`]): what the gate reads beside the encoder.
 //!
 //! The features equal those of scikit-learn's `TfidfVectorizer`: lower case; words of at least two
 //! characters; character n-grams within words, each padded by a space on both sides (`char_wb`);
 //! 1 + ln tf; smoothed idf, ln((1 + n) ÷ (1 + df)) + 1; words and characters normalised separately to
-//! Euclidean length 1. N-grams of only one training text are left out.
+//! Euclidean length 1. N-grams of few training texts are left out.
 
 use rustc_hash::FxHashMap;
+use serde::{Deserialize, Serialize};
 
 const WORDS: std::ops::RangeInclusive<usize> = 1..=2;
 const CHARACTERS: std::ops::RangeInclusive<usize> = 2..=5;
-/// The fewest training texts that contain a kept n-gram.
-const MIN_TEXTS: u32 = 2;
-
 /// A sparse matrix.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Sparse {
@@ -53,6 +52,56 @@ impl Sparse {
     }
 }
 
+/// The n-grams that a [`Vectoriser`] keeps, in the order of its columns: words, then characters.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Ngrams {
+    /// Words and pairs of words.
+    pub words: Vec<Box<str>>,
+    /// Runs of characters.
+    pub characters: Vec<Box<str>>,
+}
+
+impl Ngrams {
+    /// The number of n-grams.
+    pub fn len(&self) -> usize {
+        self.words.len() + self.characters.len()
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+}
+
+/// Logistic regression over the n-grams of the current utterance, without the dialogue before it.
+#[derive(Clone, Debug)]
+pub struct NgramRegression {
+    vectoriser: Vectoriser,
+    weights: Vec<f32>,
+    bias: f32,
+}
+
+impl NgramRegression {
+    /// Takes a weight for each column of the vectoriser.
+    pub fn new(vectoriser: Vectoriser, weights: Vec<f32>, bias: f32) -> Self {
+        Self { vectoriser, weights, bias }
+    }
+
+    /// Returns the logit: the logarithm of the odds that the utterance needs knowledge.
+    pub fn logit(&self, utterance: &str) -> f64 {
+        let rows = self.vectoriser.rows(std::iter::once(utterance));
+        let (columns, values) = rows.row(0);
+        let weighed = columns.iter().zip(values);
+        let weighed = weighed.map(|(at, value)| f64::from(self.weights[*at as usize] * value));
+        f64::from(self.bias) + weighed.sum::<f64>()
+    }
+
+    /// The vectoriser, the weights by column, and the bias.
+    pub fn parts(&self) -> (&Vectoriser, &[f32], f32) {
+        (&self.vectoriser, &self.weights, self.bias)
+    }
+}
+
 /// Converts texts to rows.
 #[derive(Clone, Debug)]
 pub struct Vectoriser {
@@ -61,8 +110,9 @@ pub struct Vectoriser {
 }
 
 impl Vectoriser {
-    /// Learns n-grams and their idf from texts, without labels.
-    pub fn fit<'t>(texts: impl Iterator<Item = &'t str>) -> Self {
+    /// Learns n-grams and their idf from texts, without labels; keeps those of at least `least_texts`
+    /// texts.
+    pub fn fit<'t>(texts: impl Iterator<Item = &'t str>, least_texts: u32) -> Self {
         let (mut words, mut characters) =
             (DocumentFrequencies::default(), DocumentFrequencies::default());
         for text in texts {
@@ -72,7 +122,22 @@ impl Vectoriser {
             character_ngrams(&text, |term| characters.see(term));
             characters.end_text();
         }
-        Self { words: words.terms(), characters: characters.terms() }
+        Self { words: words.terms(least_texts), characters: characters.terms(least_texts) }
+    }
+
+    /// Takes n-grams with their idf, by column.
+    pub fn new(ngrams: &Ngrams, idf: &[f32]) -> Self {
+        let (words, characters) = idf.split_at(ngrams.words.len());
+        Self {
+            words: Terms::new(ngrams.words.iter().cloned(), words.to_vec()),
+            characters: Terms::new(ngrams.characters.iter().cloned(), characters.to_vec()),
+        }
+    }
+
+    /// Returns the n-grams with their idf, by column.
+    pub fn ngrams(&self) -> (Ngrams, Vec<f32>) {
+        let ngrams = Ngrams { words: self.words.sorted(), characters: self.characters.sorted() };
+        (ngrams, [&*self.words.idf, &*self.characters.idf].concat())
     }
 
     /// Makes a row for each text.
@@ -115,11 +180,11 @@ impl DocumentFrequencies {
         self.read += 1;
     }
 
-    fn terms(self) -> Terms {
+    fn terms(self, least_texts: u32) -> Terms {
         let mut kept: Vec<(Box<str>, u32)> = self
             .texts
             .into_iter()
-            .filter(|(_, (count, _))| *count >= MIN_TEXTS)
+            .filter(|(_, (count, _))| *count >= least_texts)
             .map(|(term, (count, _))| (term, count))
             .collect();
         kept.sort_unstable();
@@ -127,8 +192,7 @@ impl DocumentFrequencies {
             (f64::from(1 + self.read) / f64::from(1 + count)).ln() as f32 + 1.0
         };
         let idf = kept.iter().map(idf).collect();
-        let columns = kept.into_iter().zip(0..).map(|((term, _), column)| (term, column));
-        Terms { columns: columns.collect(), idf }
+        Terms::new(kept.into_iter().map(|(term, _)| term), idf)
     }
 }
 
@@ -141,6 +205,18 @@ struct Terms {
 }
 
 impl Terms {
+    /// Takes terms in the order of their columns.
+    fn new(terms: impl Iterator<Item = Box<str>>, idf: Vec<f32>) -> Self {
+        Self { columns: terms.zip(0..).collect(), idf }
+    }
+
+    /// Returns the terms in the order of their columns, which is that of their spelling.
+    fn sorted(&self) -> Vec<Box<str>> {
+        let mut terms: Vec<Box<str>> = self.columns.keys().cloned().collect();
+        terms.sort_unstable();
+        terms
+    }
+
     /// Adds the found terms of a text to the current row, with columns from `first` on, and clears
     /// `found`.
     fn weigh(&self, found: &mut Vec<u32>, first: u32, rows: &mut Sparse) {

@@ -8,7 +8,7 @@ use super::Lesson;
 use crate::eval::gate::{GateError, tfidf};
 
 /// The fewest training texts that contain an n-gram of a gate's regression. With 2, as the baseline
-/// has it, there are twice as many and nothing is gained.
+/// has it, there are 1.7 times as many and nothing is gained (docs/measurements/gate.md).
 const LEAST_TEXTS: u32 = 5;
 
 /// Trains the regression of each data set over the n-grams of its current utterances; `progress` is

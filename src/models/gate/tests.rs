@@ -63,6 +63,24 @@ fn the_mean_of_encoder_and_regression_decides() {
 }
 
 #[test]
+fn a_gate_of_the_first_layout_is_the_encoder_alone() {
+    let shipped = Gate::shipped().unwrap();
+    let mut card = serde_json::to_value(shipped.card()).unwrap();
+    card["format"] = 1.into();
+    card.as_object_mut().unwrap().remove("ngrams");
+    let card: Card = serde_json::from_value(card).unwrap();
+    let mut parameters = shipped.parameters().clone();
+    parameters.retain(|name, _| !name.starts_with("ngrams."));
+    let first = Gate::from_bytes(&Gate::to_bytes(&card, &parameters).unwrap(), "x").unwrap();
+    let score = |gate: &Gate| {
+        let utterances = vec![(Speaker::User, "Is the hotel quiet at night?")];
+        let reading = GateReading { utterances, knowledge: Vec::new(), response: None };
+        gate.score(&reading).unwrap()["sgd"]
+    };
+    assert!((score(&first) - score(&shipped)).abs() > 1e-6);
+}
+
+#[test]
 fn what_is_no_gate_is_refused_with_the_reason() {
     let refused = |bytes: &[u8]| Gate::from_bytes(bytes, "x").unwrap_err().to_string();
     assert!(refused(b"nothing").contains("train gate"));

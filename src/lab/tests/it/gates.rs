@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::Output;
 
 use serde_json::{Value, json};
+use turnstream_models::gate::Gate;
 
 use crate::turnstream;
 
@@ -259,6 +260,37 @@ fn what_cannot_be_measured_is_refused_with_the_reason() {
         let said = String::from_utf8_lossy(&output.stderr);
         assert_eq!(output.status.code(), Some(code), "{args:?}: {said}");
         assert!(said.contains(reason), "{args:?}: {said}");
+    }
+}
+
+#[test]
+fn a_gate_is_trained_and_measured_and_the_papers_is_an_encoder_alone() {
+    let folder = Folder::new();
+    let records = dialogues("sgd");
+    let train = format!("{},format=sgd", folder.write("train.jsonl", &records[..20]));
+    let data = folder.write("sgd.jsonl", &records[20..]);
+    for (preset, has_regression) in [("small", true), ("paper", false)] {
+        let path = folder.path(&format!("{preset}.zst"));
+        let out = path.to_str().expect("UTF-8");
+        let train = ["train", "gate", "--data", &train, "--out", out, "--preset", preset];
+        let output =
+            turnstream(&train).args(["--epochs", "1", "--json"]).output().expect("it runs");
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "{said}");
+        let gate = Gate::open(&path).expect("a gate");
+        let ngrams = &gate.card().ngrams;
+        assert_eq!(ngrams.len(), usize::from(has_regression));
+        if has_regression {
+            // Utterances that ask and utterances that tell share no word but the place.
+            assert!(
+                ngrams[0].words.iter().any(|it| &**it == "the breakfast"),
+                "{:?}",
+                ngrams[0].words
+            );
+        }
+        let found = json(&["gate", "--format", "sgd", "--data", &data, "--model", out]);
+        assert_eq!((&found["model"], &found["n"]), (&json!("gate (contx)"), &json!(10)));
+        assert!(!folder.path(&format!("{preset}.zst.training")).exists(), "it is complete");
     }
 }
 

@@ -220,6 +220,28 @@ const PHRASES: &[(&str, SmallTalk)] = &[
     ("i have to go", Closing),
     ("i've got to go", Closing),
     ("i must be off", Closing),
+    ("i gotta go", Closing),
+    ("gotta go", Closing),
+    ("gotta run", Closing),
+    ("i'll think about it", Closing),
+    ("i will think about it", Closing),
+    ("let me think about it", Closing),
+    ("i'll think it over", Closing),
+    ("i'll have a think", Closing),
+    ("i'll sleep on it", Closing),
+    ("i'll get back to you", Closing),
+    ("i'll be back", Closing),
+    ("i'll be in touch", Closing),
+    ("i'll let you know", Closing),
+    ("i'll come by", Closing),
+    ("i'll order it", Closing),
+    ("i'll buy it", Closing),
+    ("i'll ask my wife", Closing),
+    ("i'll ask my husband", Closing),
+    ("i'll talk to my wife", Closing),
+    ("i'll talk to my husband", Closing),
+    ("i found it", Acknowledgement),
+    ("i found it myself", Acknowledgement),
 ];
 
 /// Words that add nothing to small talk.
@@ -410,6 +432,9 @@ mod tests {
             true,
         );
         check("That’s great.", &[Acknowledgement], true);
+        check("right, i'll sleep on it. bye for now", &[Acknowledgement, Closing, Closing], true);
+        check("行，我跟家里人商量一下，再见", &[Acknowledgement, Closing, Closing], true);
+        check("I'll order it if it fits a window of 80 cm", &[Closing], false);
         check("No thanks, that's all.", &[Refusal, Acknowledgement], true);
         check("Thanks, that is all I wanted to know.", &[Thanks, Acknowledgement], true);
         check("Hi, can you find me a restaurant?", &[Greeting], false);
@@ -425,6 +450,15 @@ mod tests {
         check("我知道故宫", &[], false);
         check("是不是很好玩", &[], false);
         check("嗯，好，那，再见！", &[Acknowledgement, Acknowledgement, Closing], true);
+    }
+
+    #[test]
+    fn a_word_among_many_of_small_talk_changes_nothing() {
+        let acts = |text: &str| nothing_but_small_talk(text).map(|it| it.acts);
+        let expected = vec![Acknowledgement, Closing, Thanks];
+        assert_eq!(acts("perfect, I'll order it tonight, thank you so much"), Some(expected));
+        assert_eq!(acts("I'll order it if it is 80 cm wide, thanks"), None);
+        assert_eq!(acts("is it open tonight"), None);
     }
 
     #[test]
